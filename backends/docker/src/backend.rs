@@ -239,11 +239,11 @@ impl Backend for DockerBackend {
             Some(process) => process.open().map(|held| Some(held.is_some())),
             None => Ok(None),
         };
-        let untold = |error: io::Error| {
+        let unknown_state = |error: io::Error| {
             let message = format!("cannot look at session {}: {error}", machine.id);
             Error::new(ErrorKind::Io, message)
         };
-        let guest_lives = alive(&state.guest).map_err(untold)?;
+        let guest_lives = alive(&state.guest).map_err(unknown_state)?;
         if guest_lives == Some(false) {
             // The container goes with its guest, whatever the engine knows of that yet.
             let end = || MachineEnd::unseen("its guest ended");
@@ -268,7 +268,7 @@ impl Backend for DockerBackend {
             let hint = format!("go on with it: `docker unpause {}`", state.container);
             return Ok(MachineStatus::Paused { hint });
         }
-        if alive(&state.warden).map_err(untold)? == Some(false) {
+        if alive(&state.warden).map_err(unknown_state)? == Some(false) {
             // A guest that ended just now took its warden along, and the engine may not know yet.
             if let Some(end) = noted(&state).await {
                 return Ok(MachineStatus::Ended(end));

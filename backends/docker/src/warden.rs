@@ -77,7 +77,7 @@ impl Warden {
         if let Some(egress) = egress {
             warden_client::send_with(&control, &(), &egress.descriptors()).await?;
         }
-        hear(&mut control).await?;
+        read_reply(&mut control).await?;
         Ok(Self { control, identity: ProcessIdentity::of(pid)? })
     }
 
@@ -109,7 +109,7 @@ impl Warden {
     /// Tells it that the guest is up; from then on it watches over it.
     pub(crate) async fn watch(mut self) -> io::Result<KeepAlive> {
         self.control.write_all(&[UP]).await?;
-        hear(&mut self.control).await?;
+        read_reply(&mut self.control).await?;
         let control = self.control.into_std()?;
         control.set_nonblocking(false)?;
         Ok(KeepAlive::new(OwnerSocket(control)))
@@ -122,7 +122,7 @@ impl Warden {
     }
 }
 
-async fn hear(control: &mut UnixStream) -> io::Result<()> {
+async fn read_reply(control: &mut UnixStream) -> io::Result<()> {
     match tokio::time::timeout(ANSWER, control.read_u8()).await {
         Ok(Ok(UP)) => Ok(()),
         Ok(Ok(_)) => Err(io::ErrorKind::InvalidData.into()),

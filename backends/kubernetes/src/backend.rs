@@ -22,10 +22,11 @@ use crate::boot::Boot;
 use crate::cluster::{Call, Cluster};
 use crate::end::{PodState, end, state};
 use crate::guest_parts::GuestParts;
+use crate::job_keep_alive::OwnedJob;
 use crate::lease::LeaseNote;
 use crate::link::is_gone;
 use crate::objects::{Pod, Version};
-use crate::options::MadeWith;
+use crate::options::StoredOptions;
 use crate::pod_cache::PodCache;
 use crate::refusal::check;
 use crate::removal::{remove_claim, remove_job, remove_own_job};
@@ -33,7 +34,6 @@ use crate::rights::{self, Need};
 use crate::state::{
     COPIED, State, load_end, load_record, note_use, own_state, store_end, store_record,
 };
-use crate::tie::OwnJob;
 use crate::{ClusterAccess, KubernetesOptions, sweep};
 
 /// The word users choose this backend by.
@@ -129,14 +129,14 @@ impl KubernetesBackend {
     }
 
     async fn cluster(&self, access: &ClusterAccess) -> Result<Arc<KnownCluster>> {
-        let place = (runtime::Handle::current().id(), access.clone());
+        let cache_key = (runtime::Handle::current().id(), access.clone());
         let mut known = self.clusters.lock().await;
-        if let Some(found) = known.get(&place) {
+        if let Some(found) = known.get(&cache_key) {
             return Ok(Arc::clone(found));
         }
         let cluster = Cluster::at(access).await?;
         let made = Arc::new(KnownCluster { cluster, ready: Mutex::new(None) });
-        known.insert(place, Arc::clone(&made));
+        known.insert(cache_key, Arc::clone(&made));
         Ok(made)
     }
 
@@ -189,7 +189,7 @@ impl KubernetesBackend {
     async fn look(&self, state: &State) -> Result<Option<Pod>> {
         let cluster = self.cluster_of(state).await?;
         let home = home_identity(&self.home)?;
-        let found = self.pod_cache.look(&cluster, &home, &state.pod).await?;
+        let found = self.pod_cache.get(&cluster, &home, &state.pod).await?;
         let found = found.filter(|pod| pod.metadata.uid == state.pod_uid);
         if found.is_none() && state.namespace_uid.is_some() {
             // It is gone, or this is another cluster, which says nothing about it.
@@ -248,7 +248,7 @@ impl Backend for KubernetesBackend {
         let known = self.cluster(access).await?;
         let cluster = &known.cluster;
         let ready = self.ready(&known, options).await?;
-        let made_with = MadeWith {
+        let made_with = StoredOptions {
             access: cluster.access.clone(),
             server: cluster.server.clone(),
             namespace_uid: ready.namespace_uid.clone(),
@@ -347,7 +347,7 @@ impl Backend for KubernetesBackend {
         let (_, Some(own)) = own_state(&self.home, machine)? else { return Ok(()) };
         let lifetime = load_record(&own.dir)?.and_then(|record| record.options.lifetime_seconds);
         let cluster = self.cluster_of(&own).await?;
-        let job = OwnJob { cluster, id: machine.id.clone(), uid: own.job_uid };
+        let job = OwnedJob { cluster, id: machine.id.clone(), uid: own.job_uid };
         job.let_go(lifetime).await
     }
 

@@ -16,17 +16,17 @@ use crate::cluster::{Call, Cluster, encoded};
 use crate::end::{PodState, cannot_begin, late, state};
 use crate::failure::{ApiStatus, refused, shortened};
 use crate::guest_parts::GuestParts;
-use crate::handshake::{Called, RunningPod};
+use crate::handshake::{GuestCall, RunningPod};
+use crate::job_keep_alive::{JobKeepAlive, OwnedJob};
 use crate::lease;
 use crate::objects::{Event, Job, NamedObject, Page, Pod, Version};
-use crate::options::MadeWith;
+use crate::options::StoredOptions;
 use crate::pod::{Plan, SESSION_LABEL, object_name};
 use crate::progress::Progress;
 use crate::proof;
 use crate::receipt::receipt;
 use crate::removal::{remove_claim, remove_job, remove_own_job};
 use crate::state::{State, forget_end};
-use crate::tie::{JobTie, OwnJob};
 use crate::watch::{PodEvent, PodWatch};
 
 /// How long a job may be without a pod before somebody looks why.
@@ -48,7 +48,7 @@ pub(crate) struct Boot<'a> {
     /// The program that removes folders.
     pub(crate) guest: PathBuf,
     pub(crate) spec: &'a MachineSpec,
-    pub(crate) made_with: &'a MadeWith,
+    pub(crate) made_with: &'a StoredOptions,
     /// Whether the session was there before.
     pub(crate) was_there: bool,
     pub(crate) progress: Option<&'a (dyn Fn(&str) + Send + Sync)>,
@@ -69,22 +69,22 @@ impl Boot<'_> {
                 return Err(error);
             }
         };
-        let own = OwnJob {
+        let own = OwnedJob {
             cluster: self.cluster.clone(),
             id: self.folder.id().clone(),
             uid: job.metadata.uid.clone(),
         };
         let lifetime = self.made_with.options.lifetime_seconds;
         let places = (self.folder.path().to_owned(), self.guest.clone());
-        let tie = JobTie::new(own, lifetime, places, self.was_there);
+        let keep_alive = JobKeepAlive::new(own, lifetime, places, self.was_there);
         match self.start(&job, &token, kept).await {
             Ok(mut booted) => {
-                tie.up();
-                booted.keep_alive = Some(KeepAlive::new(tie));
+                keep_alive.up();
+                booted.keep_alive = Some(KeepAlive::new(keep_alive));
                 Ok(booted)
             }
             Err(error) => {
-                tie.over();
+                keep_alive.over();
                 // The first failure is the one to tell; what stays is found by a sweep.
                 drop(remove_job(self.cluster, self.folder.id(), &job.metadata.uid).await);
                 self.undo_claim(kept).await;
@@ -213,8 +213,8 @@ impl Boot<'_> {
                 () = until(call_at) => {
                     if let Some(pod) = progress.pod.clone() {
                         match self.call(pod, message).await? {
-                            Called::Up(up) => return Ok(*up),
-                            Called::NotYet(why) => progress.called(why)?,
+                            GuestCall::Up(up) => return Ok(*up),
+                            GuestCall::NotYet(why) => progress.called(why)?,
                         }
                     }
                 }
@@ -232,8 +232,8 @@ impl Boot<'_> {
         let events = events.map(|page| page.items).unwrap_or_default();
         match events.into_iter().find(|event| event.reason == "FailedCreate") {
             Some(event) => {
-                let said = ApiStatus { message: event.message, ..ApiStatus::default() };
-                Err(refused("make the pod", 403, &said))
+                let api_status = ApiStatus { message: event.message, ..ApiStatus::default() };
+                Err(refused("make the pod", 403, &api_status))
             }
             None => Ok(()),
         }

@@ -205,7 +205,7 @@ impl Cluster {
                 tokio::time::sleep(wait).await;
                 continue;
             }
-            return Err(said(&call.what, status, &body));
+            return Err(api_error(&call.what, status, &body));
         }
     }
 
@@ -290,11 +290,12 @@ impl std::fmt::Debug for Cluster {
 }
 
 /// A failure that a server describes.
-pub(crate) fn said(what: &str, status: StatusCode, body: &[u8]) -> Error {
+pub(crate) fn api_error(what: &str, status: StatusCode, body: &[u8]) -> Error {
     let text = || String::from_utf8_lossy(body).into_owned();
-    let said = serde_json::from_slice::<ApiStatus>(body);
-    let said = said.unwrap_or_else(|_| ApiStatus { message: text(), ..ApiStatus::default() });
-    refused(what, status.as_u16(), &said)
+    let status_body = serde_json::from_slice::<ApiStatus>(body);
+    let status_body =
+        status_body.unwrap_or_else(|_| ApiStatus { message: text(), ..ApiStatus::default() });
+    refused(what, status.as_u16(), &status_body)
 }
 
 /// How long a server wants to be left alone.

@@ -112,7 +112,8 @@ pub(crate) fn cannot_begin(pod: &Pod, image: &str) -> Option<Error> {
 
 fn refusal(waiting: &Waiting, image: &str) -> Option<Error> {
     let details = shortened(&waiting.message);
-    let says = |words: &[&str]| words.iter().any(|word| details.to_lowercase().contains(word));
+    let says =
+        |phrases: &[&str]| phrases.iter().any(|phrase| details.to_lowercase().contains(phrase));
     let (kind, message, hint) = match waiting.reason.as_str() {
         "InvalidImageName" => (
             ErrorKind::InvalidInput,
@@ -240,10 +241,10 @@ mod tests {
                 "deleted",
             ),
         ];
-        for (text, reason, word) in table {
+        for (text, reason, phrase) in table {
             let PodState::Ended(end) = state(&pod(text)) else { panic!("{text}") };
             assert_eq!(end.reason, reason, "{text}");
-            assert!(end.detail.contains(word), "{}", end.detail);
+            assert!(end.detail.contains(phrase), "{}", end.detail);
         }
         assert_eq!(state(&pod(r#"{"status":{"phase":"Running"}}"#)), PodState::Alive);
     }

@@ -23,9 +23,9 @@ pub(crate) const APPLY: &str =
     "`bastide kubernetes manifest | kubectl apply -f -` gives them, if you may";
 
 /// Makes a failure of an answer.
-pub(crate) fn refused(what: &str, status: u16, said: &ApiStatus) -> Error {
-    let text = said.message.as_str();
-    let says = |words: &str| text.contains(words);
+pub(crate) fn refused(what: &str, status: u16, api_status: &ApiStatus) -> Error {
+    let text = api_status.message.as_str();
+    let says = |phrases: &str| text.contains(phrases);
     let (kind, hint) = match status {
         400 | 422 => (ErrorKind::InvalidInput, None),
         401 => (
@@ -62,7 +62,7 @@ pub(crate) fn refused(what: &str, status: u16, said: &ApiStatus) -> Error {
         _ => (ErrorKind::Io, None),
     };
     let shown = match text.is_empty() {
-        true => format!("the server answered {status} {}", said.reason),
+        true => format!("the server answered {status} {}", api_status.reason),
         false => shortened(text),
     };
     let passing = [429, 500, 502, 503, 504].contains(&status).then_some(true);
@@ -78,7 +78,7 @@ pub(crate) fn refused(what: &str, status: u16, said: &ApiStatus) -> Error {
 /// Nobody is there, or nobody that may be trusted.
 pub(crate) fn unreachable(server: &str, by: &str, why: &str) -> Error {
     let why = shortened(why);
-    let says = |words: &[&str]| words.iter().any(|word| why.contains(word));
+    let says = |phrases: &[&str]| phrases.iter().any(|phrase| why.contains(phrase));
     let hint = if says(&[
         "UnknownIssuer",
         "invalid peer certificate",
@@ -126,13 +126,13 @@ pub(crate) fn not_signed_in(by: &str, error: &AuthError) -> Error {
     let why = match error {
         AuthError::AuthExecRun { cmd, out } => {
             // Its arguments, and what it says on standard output, may be credentials.
-            let (said, status) = (String::from_utf8_lossy(&out.stderr), out.status);
+            let (stderr, status) = (String::from_utf8_lossy(&out.stderr), out.status);
             let program =
-                cmd.split_whitespace().find(|word| !word.contains('=')).unwrap_or_default();
+                cmd.split_whitespace().find(|part| !part.contains('=')).unwrap_or_default();
             format!(
                 "the credential plug-in {} failed ({status}): {}",
                 program.trim_matches('"'),
-                said.trim()
+                stderr.trim()
             )
         }
         AuthError::AuthExecParse(_) => {
@@ -197,8 +197,8 @@ mod tests {
             (503, "", ErrorKind::Io),
         ];
         for (status, message, kind) in table {
-            let said = ApiStatus { message: message.to_owned(), ..ApiStatus::default() };
-            let error = refused("make the job", status, &said);
+            let api_status = ApiStatus { message: message.to_owned(), ..ApiStatus::default() };
+            let error = refused("make the job", status, &api_status);
             assert_eq!(error.kind(), kind, "{status} {message}");
             assert!(error.to_string().contains(message), "{error}");
             assert_eq!(error.status(), Some(status));

@@ -35,7 +35,7 @@ pub(crate) struct RunningPod {
 }
 
 /// How a call of the guest went.
-pub(crate) enum Called {
+pub(crate) enum GuestCall {
     Up(Box<RunningPod>),
     /// It is not there yet, and what was said instead.
     NotYet(String),
@@ -43,31 +43,31 @@ pub(crate) enum Called {
 
 impl Boot<'_> {
     /// Calls the guest, and tells it what the session is.
-    pub(crate) async fn call(&self, pod: Pod, message: &[u8]) -> Result<Called> {
+    pub(crate) async fn call(&self, pod: Pod, message: &[u8]) -> Result<GuestCall> {
         let opened = match self.cluster.dial(&pod.metadata.name).await {
             Ok(opened) => opened,
             // The node does not know the container yet, or does not answer for a moment.
             Err(error)
                 if matches!(error.status(), Some(400 | 404 | 429 | 500 | 502 | 503 | 504)) =>
             {
-                return Ok(Called::NotYet(error.message().to_owned()));
+                return Ok(GuestCall::NotYet(error.message().to_owned()));
             }
             Err(error) if error.kind() == ErrorKind::BackendLost => {
-                return Ok(Called::NotYet(error.message().to_owned()));
+                return Ok(GuestCall::NotYet(error.message().to_owned()));
             }
             Err(error) => return Err(error),
         };
         let mut stream = opened.stream;
         match tokio::time::timeout(REPORT, exchange(&mut stream, message)).await {
             Ok(Ok(PodReport::Up(report))) => {
-                Ok(Called::Up(Box::new(RunningPod { pod, report: *report, stream })))
+                Ok(GuestCall::Up(Box::new(RunningPod { pod, report: *report, stream })))
             }
             Ok(Ok(PodReport::Failed(failure))) => {
                 let system = io::Error::from_raw_os_error(failure.errno);
                 let message = format!("cannot {}: {system}", shortened(&failure.step));
                 Err(Error::new(ErrorKind::Unsupported, message))
             }
-            Ok(Err(error)) => Ok(Called::NotYet(format!("{error} {}", opened.end.reason()))),
+            Ok(Err(error)) => Ok(GuestCall::NotYet(format!("{error} {}", opened.end.reason()))),
             Err(_) => {
                 let message =
                     format!("the guest of session {} did not start in time", self.folder.id());

@@ -11,6 +11,7 @@ mod end;
 mod failure;
 mod guest_parts;
 mod handshake;
+mod job_keep_alive;
 mod lease;
 mod link;
 mod manifest;
@@ -27,7 +28,6 @@ mod rights;
 mod state;
 mod stream;
 mod sweep;
-mod tie;
 mod watch;
 
 // The release of the cluster's interface is chosen by its features; its types are not used.

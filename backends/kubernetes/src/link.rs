@@ -14,9 +14,9 @@ use crate::stream::ExecStream;
 impl Cluster {
     /// Starts the program in a pod that joins its streams to the guest's socket.
     pub(crate) async fn dial(&self, pod: &str) -> Result<ExecStream> {
-        let words = guest_command(&["dial"]);
-        let words: Vec<_> = words.iter().map(String::as_str).collect();
-        self.exec(pod, &words).await
+        let args = guest_command(&["dial"]);
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        self.exec(pod, &args).await
     }
 
     /// A link over this stream, and over others to the same pod when it breaks.

@@ -246,7 +246,7 @@ fn is_quantity(text: &str) -> bool {
 /// What a session was made with, and where: kept in its folder from before its first object on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct MadeWith {
+pub(crate) struct StoredOptions {
     pub(crate) access: ClusterAccess,
     pub(crate) server: String,
     /// The UID of the namespace, where it may be looked at.

@@ -7,8 +7,8 @@ use bastide_proto::pod::POD;
 use serde_json::{Map, Value, json};
 
 use crate::KubernetesOptions;
+use crate::job_keep_alive::{TIED_SECONDS, first_deadline};
 use crate::options::{PodPull, Toleration};
-use crate::tie::{TIED_SECONDS, first_deadline};
 
 /// The container of the session.
 pub(crate) const CONTAINER: &str = "sandbox";
@@ -50,9 +50,9 @@ pub(crate) fn object_name(id: &SessionId) -> String {
 }
 
 /// The words that start a program of the guest in a pod.
-pub(crate) fn guest_command(words: &[&str]) -> Vec<String> {
+pub(crate) fn guest_command(args: &[&str]) -> Vec<String> {
     let loader = format!("{BIN_PATH}/loader");
-    [loader.as_str(), HASH].iter().chain(words).map(|word| (*word).to_owned()).collect()
+    [loader.as_str(), HASH].iter().chain(args).map(|arg| (*arg).to_owned()).collect()
 }
 
 impl Plan<'_> {

@@ -24,13 +24,13 @@ pub(crate) struct Progress<'a> {
     /// When the guest is called next, once its pod is on a node.
     pub(crate) next_call: Option<Instant>,
     late: u32,
-    tell: Option<&'a (dyn Fn(&str) + Send + Sync)>,
+    report: Option<&'a (dyn Fn(&str) + Send + Sync)>,
     last: String,
 }
 
 impl<'a> Progress<'a> {
-    pub(crate) fn new(tell: Option<&'a (dyn Fn(&str) + Send + Sync)>) -> Self {
-        Self { pod: None, next_call: None, late: 0, tell, last: String::new() }
+    pub(crate) fn new(report: Option<&'a (dyn Fn(&str) + Send + Sync)>) -> Self {
+        Self { pod: None, next_call: None, late: 0, report, last: String::new() }
     }
 
     /// Notes how the pod is now, and when to call its guest.
@@ -43,17 +43,17 @@ impl<'a> Progress<'a> {
         } else if !pod.spec.node_name.is_empty() && !was_placed {
             self.next_call = Some(now + FIRST_CALL);
         }
-        let said = match (pod.spec.node_name.as_str(), pod.condition("PodScheduled")) {
+        let phase = match (pod.spec.node_name.as_str(), pod.condition("PodScheduled")) {
             ("", Some(scheduled)) if scheduled.status == "False" => shortened(&scheduled.message),
             ("", _) => String::new(),
             (node, _) => format!("the pod is on node {node}"),
         };
-        if let Some(tell) = self.tell
-            && !said.is_empty()
-            && said != self.last
+        if let Some(report) = self.report
+            && !phase.is_empty()
+            && phase != self.last
         {
-            tell(&said);
-            self.last = said;
+            report(&phase);
+            self.last = phase;
         }
         self.pod = Some(pod);
     }

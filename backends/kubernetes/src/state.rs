@@ -11,7 +11,7 @@ use bastide_proto::warden::END_FILE;
 use serde::{Deserialize, Serialize};
 
 use crate::ClusterAccess;
-use crate::options::MadeWith;
+use crate::options::StoredOptions;
 
 /// The file of a session's folder that says what it was made with, and where.
 const RECORD_NAME: &str = "kubernetes.json";
@@ -70,7 +70,7 @@ pub(crate) fn own_state(home: &Path, machine: &Machine) -> Result<(PathBuf, Opti
 }
 
 /// What a session was made with; `None` if nothing was made of it yet.
-pub(crate) fn load_record(folder: &Path) -> Result<Option<MadeWith>> {
+pub(crate) fn load_record(folder: &Path) -> Result<Option<StoredOptions>> {
     let path = folder.join(RECORD_NAME);
     let damaged = |why: String| {
         let message = format!("what was asked of the pod is damaged: {why}");
@@ -87,7 +87,7 @@ pub(crate) fn load_record(folder: &Path) -> Result<Option<MadeWith>> {
 }
 
 /// Notes what a session is made with, before anything is made.
-pub(crate) fn store_record(folder: &Path, record: &MadeWith) -> io::Result<()> {
+pub(crate) fn store_record(folder: &Path, record: &StoredOptions) -> io::Result<()> {
     write_private(&folder.join(RECORD_NAME), &serde_json::to_vec(record)?)
 }
 

@@ -22,7 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 
-use crate::cluster::{Cluster, encoded, said};
+use crate::cluster::{Cluster, api_error, encoded};
 use crate::failure::{ApiStatus, garbled, shortened, silent};
 use crate::pod::CONTAINER;
 
@@ -81,9 +81,9 @@ impl StreamEnd {
 
     /// What the command and the server said at the end.
     pub(crate) fn reason(&self) -> String {
-        self.with(|said| {
-            let error = shortened(&String::from_utf8_lossy(&said.error));
-            let status = said.status.as_ref().map(|status| shortened(&status.message));
+        self.with(|state| {
+            let error = shortened(&String::from_utf8_lossy(&state.error));
+            let status = state.status.as_ref().map(|status| shortened(&status.message));
             [status.unwrap_or_default(), error].join(" ").trim().to_owned()
         })
     }
@@ -107,10 +107,9 @@ impl Cluster {
 
     async fn open(&self, what: &str, pod: &str, command: &[&str]) -> Result<ExecStream> {
         let path = self.path("/api/v1", "pods");
-        let words: String =
-            command.iter().map(|word| format!("&command={}", encoded(word))).collect();
+        let args: String = command.iter().map(|arg| format!("&command={}", encoded(arg))).collect();
         let path = format!(
-            "{path}/{pod}/exec?container={CONTAINER}&stdin=true&stdout=true&stderr=true{words}"
+            "{path}/{pod}/exec?container={CONTAINER}&stdin=true&stdout=true&stderr=true{args}"
         );
         let key = key()?;
         let request = Request::get(path)
@@ -124,7 +123,7 @@ impl Cluster {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let status = response.status();
             let body = self.body(what, response).await?;
-            return Err(said(what, status, &body));
+            return Err(api_error(what, status, &body));
         }
         let closes = check(&response, &key).map_err(|why| garbled(&self.server, what, why))?;
         let upgraded = hyper::upgrade::on(response).await;
@@ -136,13 +135,13 @@ impl Cluster {
             Socket::from_raw_socket(TokioIo::new(upgraded), Role::Client, Some(config)).await;
         let (near, far) = tokio::io::duplex(BUFFER);
         let end = StreamEnd::default();
-        carry(socket, far, closes, end.clone());
+        relay(socket, far, closes, end.clone());
         Ok(ExecStream { stream: Box::new(near), end })
     }
 }
 
 /// Carries bytes both ways until either end is gone.
-fn carry(socket: Socket, far: DuplexStream, closes: bool, end: StreamEnd) {
+fn relay(socket: Socket, far: DuplexStream, closes: bool, end: StreamEnd) {
     let (to_server, from_server) = socket.split();
     let (from_host, to_host) = tokio::io::split(far);
     tokio::spawn(async move {
@@ -176,12 +175,12 @@ async fn receive(
         match *channel {
             STDOUT if host.write_all(body).await.is_err() => break,
             STDOUT => {}
-            STDERR => end.with(|said| {
-                said.error.extend_from_slice(body);
-                let old = said.error.len().saturating_sub(MOST_ERROR);
-                said.error.drain(..old);
+            STDERR => end.with(|state| {
+                state.error.extend_from_slice(body);
+                let old = state.error.len().saturating_sub(MOST_ERROR);
+                state.error.drain(..old);
             }),
-            STATUS => end.with(|said| said.status = serde_json::from_slice(body).ok()),
+            STATUS => end.with(|state| state.status = serde_json::from_slice(body).ok()),
             _ => {}
         }
     }

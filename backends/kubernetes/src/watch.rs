@@ -8,7 +8,7 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, encoded, said};
+use crate::cluster::{Cluster, api_error, encoded};
 use crate::failure::{ApiStatus, garbled, innermost, refused, unreachable};
 use crate::objects::Pod;
 
@@ -56,7 +56,7 @@ impl Cluster {
         let status = response.status();
         if !status.is_success() {
             let body = self.body(WHAT, response).await?;
-            return Err(said(WHAT, status, &body));
+            return Err(api_error(WHAT, status, &body));
         }
         let (server, by) = (self.server.clone(), self.access.described());
         Ok(PodWatch { body: response.into_body(), buffer: Vec::new(), server, by })

@@ -114,14 +114,14 @@ impl Toolchains {
                 if around.file_name().is_some_and(|around| around == name)
                     && let Some(place) = resolve(around, place)
                 {
-                    found.tell(variable, &place);
+                    found.set_variable(variable, &place);
                 }
             }
         }
         found
     }
 
-    fn tell(&mut self, variable: &str, place: &Path) {
+    fn set_variable(&mut self, variable: &str, place: &Path) {
         let is_set = self.variables.iter().any(|(known, _)| known == variable);
         if let Some(place) = place.to_str().filter(|_| !is_set) {
             self.variables.push((variable.to_owned(), place.to_owned()));

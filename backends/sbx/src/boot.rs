@@ -30,7 +30,7 @@ use crate::codex;
 use crate::dial::{DialStream, dial};
 use crate::dialect::Dialect;
 use crate::global::{ANSWER, SIGN_IN, is_stored, sign_in, store};
-use crate::journal::{Journal, MadeWith, stop};
+use crate::journal::{Journal, SandboxSettings, stop};
 use crate::options::SbxOptions;
 use crate::program::{Call, Sbx};
 use crate::receipt::receipt;
@@ -73,7 +73,7 @@ pub(crate) struct Boot<'a> {
 
 /// What a sandbox says about itself.
 #[derive(Debug, Default)]
-struct About {
+struct SandboxDefaults {
     user: String,
     environment: Vec<(String, String)>,
 }
@@ -92,9 +92,9 @@ impl Boot<'_> {
             sandbox: self.sandbox.clone(),
             signed_in: Vec::new(),
             uses: Vec::new(),
-            made_with: MadeWith::default(),
+            made_with: SandboxSettings::default(),
         });
-        journal.made_with = MadeWith::of(self.options);
+        journal.made_with = SandboxSettings::of(self.options);
         journal.store(self.folder.path()).map_err(|error| self.failed(&error))?;
         match self.start(&token, &mut journal, was_there).await {
             Ok(booted) => Ok(booted),
@@ -117,15 +117,15 @@ impl Boot<'_> {
         self.give_what_is_its_own(was_there).await?;
         self.install_guest().await?;
         self.check_read_only().await?;
-        let about = self.about().await?;
+        let defaults = self.defaults().await?;
         let keeper = self.keep_guest()?;
         if let Err(error) = note_keeper(self.folder.path(), &keeper) {
             end(&keeper);
             return Err(self.failed(&error));
         }
-        let met = self.meet(&about, token, &keeper).await;
-        let (stream, up) = match met {
-            Ok(met) => met,
+        let greeted = self.greet_guest(&defaults, token, &keeper).await;
+        let (stream, up) = match greeted {
+            Ok(greeted) => greeted,
             Err(error) => {
                 end(&keeper);
                 return Err(error);
@@ -144,7 +144,7 @@ impl Boot<'_> {
             backend: NAME.to_owned(),
             state,
             receipt: receipt(self.dialect, self.spec, self.options, &up),
-            environment: about.environment,
+            environment: defaults.environment,
             protocol: bastide_proto::VERSION,
         };
         let (stream, token) = (Box::new(stream), token.clone());
@@ -188,13 +188,13 @@ impl Boot<'_> {
     }
 
     async fn make(&self) -> Result<()> {
-        let words = self.create_words()?;
-        self.sbx.ask(&words, MAKE).await.map(drop)
+        let args = self.create_args()?;
+        self.sbx.check_call(&args, MAKE).await.map(drop)
     }
 
-    fn create_words(&self) -> Result<Vec<OsString>> {
-        let mut words: Vec<OsString> = vec!["create".into(), self.dialect.quiet().into()];
-        let mut option = |name: &str, value: String| words.extend([name.into(), value.into()]);
+    fn create_args(&self) -> Result<Vec<OsString>> {
+        let mut args: Vec<OsString> = vec!["create".into(), self.dialect.quiet().into()];
+        let mut option = |name: &str, value: String| args.extend([name.into(), value.into()]);
         option("--name", self.sandbox.clone());
         if let Some(millis) = self.spec.limits.cpu_millis {
             option("--cpus", millis.div_ceil(1000).max(1).to_string());
@@ -208,9 +208,9 @@ impl Boot<'_> {
         if self.is_closed() && self.dialect.denies_at_create() {
             option("--deny-network", "**".to_owned());
         }
-        words.push(AGENT.into());
-        words.extend(self.folders()?);
-        Ok(words)
+        args.push(AGENT.into());
+        args.extend(self.folders()?);
+        Ok(args)
     }
 
     /// Whether no host at all can be reached.
@@ -252,11 +252,11 @@ impl Boot<'_> {
                 return Err(Error::new(ErrorKind::Unsupported, message)
                     .with_hint("grant it at its own path, without links on the way"));
             }
-            let mut word = host.into_os_string();
+            let mut arg = host.into_os_string();
             if grant.read_only {
-                word.push(":ro");
+                arg.push(":ro");
             }
-            folders.push(word);
+            folders.push(arg);
         }
         Ok(folders)
     }
@@ -265,15 +265,15 @@ impl Boot<'_> {
     async fn give_what_is_its_own(&self, was_there: bool) -> Result<()> {
         let rule = |decision, hosts: &str| self.dialect.rule(decision, &self.sandbox, hosts);
         if self.is_closed() && !self.dialect.denies_at_create() && !was_there {
-            self.sbx.ask(&rule("deny", "**")?, ANSWER).await?;
+            self.sbx.check_call(&rule("deny", "**")?, ANSWER).await?;
         }
         if !self.options.network_allow.is_empty() && !was_there {
             let hosts = self.options.network_allow.join(",");
-            self.sbx.ask(&rule("allow", &hosts)?, ANSWER).await?;
+            self.sbx.check_call(&rule("allow", &hosts)?, ANSWER).await?;
         }
         for (service, value) in &self.options.secrets {
-            let words = self.dialect.set_secret(Some(&self.sandbox), service);
-            store(self.sbx, &words, &value.0, ANSWER).await?;
+            let args = self.dialect.set_secret(Some(&self.sandbox), service);
+            store(self.sbx, &args, &value.0, ANSWER).await?;
         }
         match &self.options.codex_login {
             Some(login) => codex::copy_login(self.sbx, &self.sandbox, login).await,
@@ -285,11 +285,11 @@ impl Boot<'_> {
         let make = format!(
             "mkdir -p {FOLDER} {BIN_PATH} && rm -rf {RUN_PATH} && mkdir -m 700 {RUN_PATH} && rm -f {GUEST_PATH}"
         );
-        let words = ["exec", "-u", "root", &self.sandbox, "sh", "-c", &make];
-        self.sbx.ask(&words, INSIDE).await?;
+        let args = ["exec", "-u", "root", &self.sandbox, "sh", "-c", &make];
+        self.sbx.check_call(&args, INSIDE).await?;
         let to = format!("{}:{GUEST_PATH}", self.sandbox);
-        let words = [OsString::from("cp"), self.guest.path().into(), to.into()];
-        self.sbx.ask(&words, INSIDE).await.map(drop)
+        let args = [OsString::from("cp"), self.guest.path().into(), to.into()];
+        self.sbx.check_call(&args, INSIDE).await.map(drop)
     }
 
     /// Whether everything that is granted for reading only can really not be written to. No release says
@@ -302,12 +302,12 @@ impl Boot<'_> {
         let script = "for path; do if [ -w \"$path\" ]; then echo \"$path\"; exit 3; fi; done";
         let fixed = ["exec", "-u", "root", &self.sandbox, "sh", "-c", script, "sh"];
         let paths = closed.iter().map(|grant| grant.path.as_str());
-        let words: Vec<_> = fixed.into_iter().chain(paths).collect();
-        let said = self.sbx.call(&words, Call::default(), INSIDE).await?;
-        match said.code {
+        let args: Vec<_> = fixed.into_iter().chain(paths).collect();
+        let output = self.sbx.call(&args, Call::default(), INSIDE).await?;
+        match output.code {
             Some(0) => Ok(()),
             _ => {
-                let what = said.text();
+                let what = output.text();
                 let message = format!(
                     "{} can be written to in the sandbox, and is granted for reading only",
                     what.trim()
@@ -319,10 +319,11 @@ impl Boot<'_> {
     }
 
     /// Whom commands are, and with which variables they start: sentinels and proxies are among them.
-    async fn about(&self) -> Result<About> {
+    async fn defaults(&self) -> Result<SandboxDefaults> {
         let script = "id -u && id -g && exec env -0";
-        let said = self.sbx.ask(&["exec", &self.sandbox, "sh", "-c", script], INSIDE).await?;
-        let text = said.text();
+        let output =
+            self.sbx.check_call(&["exec", &self.sandbox, "sh", "-c", script], INSIDE).await?;
+        let text = output.text();
         let mut lines = text.splitn(3, '\n');
         let (uid, gid) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
         let is_id = |text: &str| text.parse::<u32>().is_ok();
@@ -338,16 +339,16 @@ impl Boot<'_> {
             .filter(|(name, _)| !own.contains(name))
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
-        Ok(About { user: format!("{uid}:{gid}"), environment })
+        Ok(SandboxDefaults { user: format!("{uid}:{gid}"), environment })
     }
 
     /// Starts the guest. The command that runs it stays for as long as the sandbox does: sandboxes in which
     /// nothing runs are stopped.
     fn keep_guest(&self) -> Result<ProcessIdentity> {
-        let words = ["exec", "-u", "root", &self.sandbox, GUEST_PATH, "container"];
+        let args = ["exec", "-u", "root", &self.sandbox, GUEST_PATH, "container"];
         let started = || -> io::Result<ProcessIdentity> {
             let log = fs::File::create(self.folder.path().join("keeper.log"))?;
-            let mut command = self.sbx.command(&words);
+            let mut command = self.sbx.command(&args);
             command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
             let child = command.spawn()?;
             let pid = child.id().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
@@ -357,13 +358,13 @@ impl Boot<'_> {
     }
 
     /// Calls the guest until it is there, and tells it what the session is.
-    async fn meet(
+    async fn greet_guest(
         &self,
-        about: &About,
+        defaults: &SandboxDefaults,
         token: &Token,
         keeper: &ProcessIdentity,
     ) -> Result<(DialStream, ContainerUp)> {
-        let spec = self.container_spec(about, token);
+        let spec = self.container_spec(defaults, token);
         let message = bastide_proto::encode_prefixed(&spec);
         let message = message.map_err(|error| self.failed(&io::Error::other(error)))?;
         let deadline = Instant::now() + ARRIVAL;
@@ -382,16 +383,17 @@ impl Boot<'_> {
             let is_gone = keeper.open().is_ok_and(|process| process.is_none());
             if is_gone || Instant::now() >= deadline {
                 let log = fs::read(self.folder.path().join("keeper.log")).unwrap_or_default();
-                let said: String = String::from_utf8_lossy(&log).trim().chars().take(500).collect();
+                let output: String =
+                    String::from_utf8_lossy(&log).trim().chars().take(500).collect();
                 let message =
-                    format!("the guest did not start in sandbox {}: {why} {said}", self.sandbox);
+                    format!("the guest did not start in sandbox {}: {why} {output}", self.sandbox);
                 return Err(Error::new(ErrorKind::AgentLost, message.trim_end()));
             }
             tokio::time::sleep(AGAIN).await;
         }
     }
 
-    fn container_spec(&self, about: &About, token: &Token) -> ContainerSpec {
+    fn container_spec(&self, defaults: &SandboxDefaults, token: &Token) -> ContainerSpec {
         let grants = |read_only: bool| {
             let kept = self.spec.grants.iter().filter(move |grant| grant.read_only == read_only);
             kept.map(|grant| grant.path.as_str().to_owned())
@@ -400,7 +402,7 @@ impl Boot<'_> {
         let limits = &self.spec.limits;
         ContainerSpec {
             token: token.0,
-            user: Some(about.user.clone()),
+            user: Some(defaults.user.clone()),
             limits: ResourceLimits {
                 memory: None,
                 pids: limits.pids,

@@ -23,12 +23,12 @@ const MOST: u64 = 1 << 20;
 /// Copies a sign-in into a sandbox, for its user alone.
 pub(crate) async fn copy_login(sbx: &Sbx, sandbox: &str, login: &Path) -> Result<()> {
     check(login)?;
-    sbx.ask(&["exec", sandbox, "mkdir", "-p", FOLDER], STEP).await?;
+    sbx.check_call(&["exec", sandbox, "mkdir", "-p", FOLDER], STEP).await?;
     let file = format!("{FOLDER}/auth.json");
     let to = format!("{sandbox}:{file}");
-    sbx.ask(&[OsString::from("cp"), login.into(), to.into()], STEP).await?;
+    sbx.check_call(&[OsString::from("cp"), login.into(), to.into()], STEP).await?;
     let own = format!("chown agent:agent {file} && chmod 600 {file}");
-    sbx.ask(&["exec", "-u", "root", sandbox, "sh", "-lc", &own], STEP).await.map(drop)
+    sbx.check_call(&["exec", "-u", "root", sandbox, "sh", "-lc", &own], STEP).await.map(drop)
 }
 
 /// Refuses what is no sign-in with ChatGPT, before anything is made.

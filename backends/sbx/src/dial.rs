@@ -22,8 +22,8 @@ pub(crate) struct DialStream {
 
 /// Starts `dial` in a sandbox. Whether the guest is there shows when something is read.
 pub(crate) fn dial(sbx: &Sbx, sandbox: &str) -> Result<DialStream> {
-    let words = ["exec", "-i", "-u", "root", sandbox, GUEST_PATH, "dial"];
-    let mut command = sbx.command(&words);
+    let args = ["exec", "-i", "-u", "root", sandbox, GUEST_PATH, "dial"];
+    let mut command = sbx.command(&args);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
     let mut client = command.spawn().map_err(|error| sbx.not_started(&error))?;
     let (Some(input), Some(output)) = (client.stdin.take(), client.stdout.take()) else {

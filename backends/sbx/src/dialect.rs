@@ -63,8 +63,8 @@ impl Dialect {
     ///
     /// If it is not there, or is another program of the same name.
     pub async fn probe(sbx: &Sbx) -> Result<Self> {
-        let said = sbx.ask(&["version"], ANSWER).await?;
-        let text = [said.text(), String::from_utf8_lossy(&said.stderr).into_owned()].concat();
+        let output = sbx.check_call(&["version"], ANSWER).await?;
+        let text = [output.text(), String::from_utf8_lossy(&output.stderr).into_owned()].concat();
         Self::read(&text).ok_or_else(|| {
             let program = sbx.program().display();
             let message =
@@ -75,12 +75,12 @@ impl Dialect {
 
     fn read(text: &str) -> Option<Self> {
         let is_part = |c: char| c.is_ascii_digit() || c == '.' || c == 'v';
-        let mut words = text.split(|c: char| !is_part(c)).filter_map(|word| {
-            let mut parts = word.trim_start_matches('v').split('.');
+        let mut releases = text.split(|c: char| !is_part(c)).filter_map(|part| {
+            let mut parts = part.trim_start_matches('v').split('.');
             let (major, minor) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
             Some(Release { major, minor })
         });
-        Some(Self { release: words.next()?, is_stand_in: text.contains(STAND_IN) })
+        Some(Self { release: releases.next()?, is_stand_in: text.contains(STAND_IN) })
     }
 
     /// The call that says what is wrong, as JSON.
@@ -111,40 +111,40 @@ impl Dialect {
                  `bridge`",
             ));
         }
-        let mut words = vec!["policy", decision, "network"];
+        let mut args = vec!["policy", decision, "network"];
         match self.release >= POLICY_OPTION {
-            true => words.extend(["--sandbox", sandbox, hosts]),
-            false => words.extend([sandbox, hosts]),
+            true => args.extend(["--sandbox", sandbox, hosts]),
+            false => args.extend([sandbox, hosts]),
         }
-        Ok(words.into_iter().map(str::to_owned).collect())
+        Ok(args.into_iter().map(str::to_owned).collect())
     }
 
     /// The call that stores a secret for one sandbox, or for all of them. The value comes on standard input.
     pub(crate) fn set_secret(self, sandbox: Option<&str>, service: &str) -> Vec<String> {
-        let words = match (sandbox, self.release >= DENY_AT_CREATE) {
+        let args = match (sandbox, self.release >= DENY_AT_CREATE) {
             (Some(sandbox), true) => vec!["secret", "set", "--sandbox", sandbox, service],
             (Some(sandbox), false) => vec!["secret", "set", sandbox, service],
             (None, true) => vec!["secret", "set", service],
             (None, false) => vec!["secret", "set", "-g", service],
         };
-        words.into_iter().map(str::to_owned).collect()
+        args.into_iter().map(str::to_owned).collect()
     }
 
     /// The call that forgets a secret of all sandboxes.
     pub(crate) fn remove_secret(self, service: &str) -> Vec<String> {
         let global = (self.release < DENY_AT_CREATE).then_some("-g");
-        let words = ["secret", "rm"].into_iter().chain(global).chain([service, "-f"]);
-        words.map(str::to_owned).collect()
+        let args = ["secret", "rm"].into_iter().chain(global).chain([service, "-f"]);
+        args.map(str::to_owned).collect()
     }
 
     /// The call that lists secrets of all sandboxes, and whether it answers in JSON.
     pub(crate) fn list_secrets(self, service: &str) -> (Vec<String>, bool) {
         let as_json = self.release >= JSON_SECRETS;
-        let words = match as_json {
+        let args = match as_json {
             true => vec!["secret", "ls", "--json"],
             false => vec!["secret", "ls", "-g", "--service", service],
         };
-        (words.into_iter().map(str::to_owned).collect(), as_json)
+        (args.into_iter().map(str::to_owned).collect(), as_json)
     }
 }
 

@@ -105,17 +105,17 @@ pub(crate) async fn is_stored(
     service: &str,
     most: Duration,
 ) -> Result<bool> {
-    let (words, as_json) = dialect.list_secrets(service);
-    let said = sbx.call(&words, Call::default(), most).await?;
+    let (args, as_json) = dialect.list_secrets(service);
+    let output = sbx.call(&args, Call::default(), most).await?;
     if !as_json {
         // Releases without JSON tell of one service only, and in words if there is none.
-        let text = [said.text(), String::from_utf8_lossy(&said.stderr).into_owned()].concat();
-        return Ok(said.is_success() && !text.to_ascii_lowercase().contains("no secrets found"));
+        let text = [output.text(), String::from_utf8_lossy(&output.stderr).into_owned()].concat();
+        return Ok(output.is_success() && !text.to_ascii_lowercase().contains("no secrets found"));
     }
-    if !said.is_success() {
-        return Err(refused(&words, &said));
+    if !output.is_success() {
+        return Err(refused(&args, &output));
     }
-    let answer = json(&said.stdout).ok_or_else(|| no_json("sbx secret ls --json"))?;
+    let answer = json(&output.stdout).ok_or_else(|| no_json("sbx secret ls --json"))?;
     let all = answer.get("secrets").and_then(Value::as_array);
     let is_it = |secret: &Value| {
         let text = |field: &str| secret.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -135,20 +135,20 @@ pub async fn set_global_secret(
     value: &str,
     most: Duration,
 ) -> Result<()> {
-    let words = Dialect::probe(sbx).await?.set_secret(None, service);
-    store(sbx, &words, value, most).await
+    let args = Dialect::probe(sbx).await?.set_secret(None, service);
+    store(sbx, &args, value, most).await
 }
 
-pub(crate) async fn store(sbx: &Sbx, words: &[String], value: &str, most: Duration) -> Result<()> {
+pub(crate) async fn store(sbx: &Sbx, args: &[String], value: &str, most: Duration) -> Result<()> {
     let call = Call { input: Some(value.as_bytes()), lines: None };
-    let said = sbx.call(words, call, most).await?;
-    if said.is_success() {
+    let output = sbx.call(args, call, most).await?;
+    if output.is_success() {
         return Ok(());
     }
     // It may repeat what it read.
-    let complaint = said.complaint();
+    let complaint = output.complaint();
     let shown = if value.is_empty() { complaint } else { complaint.replace(value, "***") };
-    let message = format!("`sbx {}` failed: {shown}", words.join(" "));
+    let message = format!("`sbx {}` failed: {shown}", args.join(" "));
     Err(Error::new(ErrorKind::Io, message))
 }
 
@@ -174,11 +174,11 @@ pub(crate) async fn sign_in(
     most: Duration,
     lines: Option<LineListener<'_>>,
 ) -> Result<()> {
-    let mut words = dialect.set_secret(None, service);
-    words.push("--oauth".to_owned());
+    let mut args = dialect.set_secret(None, service);
+    args.push("--oauth".to_owned());
     let call = Call { input: None, lines: lines.map(Lines) };
-    let said = sbx.call(&words, call, most).await?;
-    if said.is_success() { Ok(()) } else { Err(refused(&words, &said)) }
+    let output = sbx.call(&args, call, most).await?;
+    if output.is_success() { Ok(()) } else { Err(refused(&args, &output)) }
 }
 
 /// Checks that the secret an agent needs is stored for every sandbox.

@@ -39,12 +39,12 @@ pub(crate) struct Journal {
     pub(crate) uses: Vec<String>,
     /// How its sandbox was made.
     #[serde(default)]
-    pub(crate) made_with: MadeWith,
+    pub(crate) made_with: SandboxSettings,
 }
 
 /// How a sandbox was made: what another one in its place, or one like it, has to be made with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MadeWith {
+pub(crate) struct SandboxSettings {
     /// The image.
     pub(crate) template: Option<String>,
     /// The hosts that can be reached.
@@ -55,7 +55,7 @@ pub(crate) struct MadeWith {
     pub(crate) codex_login: bool,
 }
 
-impl MadeWith {
+impl SandboxSettings {
     pub(crate) fn of(options: &SbxOptions) -> Self {
         Self {
             template: options.template.clone(),
@@ -123,10 +123,10 @@ impl Journal {
                 if self.hand_over(folder, service)? {
                     continue;
                 }
-                let words = dialect.remove_secret(service);
-                let said = sbx.call(&words, Call::default(), ANSWER).await?;
-                if !said.is_success() && !is_missing(&said.complaint()) {
-                    return Err(refused(&words, &said));
+                let args = dialect.remove_secret(service);
+                let output = sbx.call(&args, Call::default(), ANSWER).await?;
+                if !output.is_success() && !is_missing(&output.complaint()) {
+                    return Err(refused(&args, &output));
                 }
             }
         }
@@ -180,22 +180,22 @@ pub fn keep_secret(home: &Path, service: &str) -> Result<()> {
 
 /// Removes a sandbox, whatever it is doing. A missing one is no failure.
 pub(crate) async fn remove(sbx: &Sbx, sandbox: &str) -> Result<()> {
-    let words = ["rm", "--force", sandbox];
-    let said = sbx.call(&words, Call::default(), REMOVAL).await?;
-    if said.is_success() || is_missing(&said.complaint()) {
+    let args = ["rm", "--force", sandbox];
+    let output = sbx.call(&args, Call::default(), REMOVAL).await?;
+    if output.is_success() || is_missing(&output.complaint()) {
         return Ok(());
     }
-    Err(refused(&words, &said))
+    Err(refused(&args, &output))
 }
 
 /// Stops a sandbox and keeps its files. A missing one is no failure.
 pub(crate) async fn stop(sbx: &Sbx, sandbox: &str) -> Result<()> {
-    let words = ["stop", sandbox];
-    let said = sbx.call(&words, Call::default(), REMOVAL).await?;
-    if said.is_success() || is_missing(&said.complaint()) {
+    let args = ["stop", sandbox];
+    let output = sbx.call(&args, Call::default(), REMOVAL).await?;
+    if output.is_success() || is_missing(&output.complaint()) {
         return Ok(());
     }
-    Err(refused(&words, &said))
+    Err(refused(&args, &output))
 }
 
 /// Whether it says that there is no such thing.

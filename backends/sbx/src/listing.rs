@@ -43,8 +43,8 @@ impl Sbx {
     ///
     /// If it does not answer, or not in JSON.
     pub async fn list(&self) -> Result<Vec<SandboxInfo>> {
-        let said = self.ask(&["ls", "--json"], ANSWER).await?;
-        let answer = json(&said.stdout).ok_or_else(|| no_json("sbx ls --json"))?;
+        let output = self.check_call(&["ls", "--json"], ANSWER).await?;
+        let answer = json(&output.stdout).ok_or_else(|| no_json("sbx ls --json"))?;
         let list = match answer {
             Value::Object(mut fields) => fields.remove("sandboxes").unwrap_or(Value::Null),
             list => list,
@@ -66,8 +66,8 @@ impl Sbx {
 }
 
 /// The JSON in what was said: from the first line on that begins like it.
-pub(crate) fn json(said: &[u8]) -> Option<Value> {
-    let text = String::from_utf8_lossy(said);
+pub(crate) fn json(output: &[u8]) -> Option<Value> {
+    let text = String::from_utf8_lossy(output);
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         if line.trim_start().starts_with(['{', '['])

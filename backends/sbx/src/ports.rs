@@ -41,14 +41,14 @@ impl Expose for SbxBackend {
     async fn publish(&self, machine: &Machine, port: u16) -> Result<u16> {
         let (sbx, sandbox) = self.sandbox_of(machine)?;
         let is_it = |one: &Published| one.sandbox_port == port;
-        let before = ask(&sbx, &sandbox).await?;
+        let before = published(&sbx, &sandbox).await?;
         if let Some(one) = before.iter().find(|one| is_it(one) && one.is_ours()) {
             return Ok(one.host_port);
         }
         // Of every release: without a port of the host it chooses one, on loopback.
         let spec = format!("{port}/tcp4");
-        sbx.ask(&["ports", &sandbox, "--publish", &spec], ANSWER).await?;
-        let now = ask(&sbx, &sandbox).await?;
+        sbx.check_call(&["ports", &sandbox, "--publish", &spec], ANSWER).await?;
+        let now = published(&sbx, &sandbox).await?;
         if let Some(one) = now.iter().find(|one| is_it(one) && one.is_ours()) {
             return Ok(one.host_port);
         }
@@ -58,7 +58,7 @@ impl Expose for SbxBackend {
         };
         for one in now.iter().filter(is_new) {
             let spec = format!("{}:{}:{port}", one.host_ip, one.host_port);
-            sbx.ask(&["ports", &sandbox, "--unpublish", &spec], ANSWER).await?;
+            sbx.check_call(&["ports", &sandbox, "--unpublish", &spec], ANSWER).await?;
         }
         let message = format!("`sbx ports` did not publish port {port} on {LOOPBACK}");
         Err(Error::new(ErrorKind::Unsupported, message))
@@ -66,7 +66,7 @@ impl Expose for SbxBackend {
 
     async fn published(&self, machine: &Machine) -> Result<Vec<(u16, u16)>> {
         let (sbx, sandbox) = self.sandbox_of(machine)?;
-        let all = ask(&sbx, &sandbox).await?;
+        let all = published(&sbx, &sandbox).await?;
         let ours = all.into_iter().filter(Published::is_ours);
         Ok(ours.map(|one| (one.sandbox_port, one.host_port)).collect())
     }
@@ -86,9 +86,9 @@ impl SbxBackend {
     }
 }
 
-async fn ask(sbx: &Sbx, sandbox: &str) -> Result<Vec<Published>> {
-    let said = sbx.ask(&["ports", sandbox, "--json"], ANSWER).await?;
-    match json(&said.stdout).ok_or_else(|| no_json("sbx ports --json"))? {
+async fn published(sbx: &Sbx, sandbox: &str) -> Result<Vec<Published>> {
+    let output = sbx.check_call(&["ports", sandbox, "--json"], ANSWER).await?;
+    match json(&output.stdout).ok_or_else(|| no_json("sbx ports --json"))? {
         // Go writes an empty list so.
         Value::Null => Ok(Vec::new()),
         list => serde_json::from_value(list).map_err(|error| {

@@ -122,25 +122,29 @@ impl Sbx {
     }
 
     /// One call that must succeed.
-    pub(crate) async fn ask<W: AsRef<OsStr>>(&self, words: &[W], most: Duration) -> Result<Output> {
-        let output = self.call(words, Call::default(), most).await?;
-        if output.is_success() { Ok(output) } else { Err(refused(words, &output)) }
+    pub(crate) async fn check_call<W: AsRef<OsStr>>(
+        &self,
+        args: &[W],
+        most: Duration,
+    ) -> Result<Output> {
+        let output = self.call(args, Call::default(), most).await?;
+        if output.is_success() { Ok(output) } else { Err(refused(args, &output)) }
     }
 
     /// One call, which may fail.
     pub(crate) async fn call<W: AsRef<OsStr>>(
         &self,
-        words: &[W],
+        args: &[W],
         call: Call<'_>,
         most: Duration,
     ) -> Result<Output> {
-        let mut command = self.command(words);
+        let mut command = self.command(args);
         command.stdin(if call.input.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().map_err(|error| self.not_started(&error))?;
         let mut group = ProcessGroup::of(&child);
         let failed = |error: io::Error| {
-            Error::new(ErrorKind::Io, format!("cannot call `{}`: {error}", line(words)))
+            Error::new(ErrorKind::Io, format!("cannot call `{}`: {error}", line(args)))
         };
         match timeout(most, converse(&mut child, call)).await {
             Ok(output) => {
@@ -152,7 +156,7 @@ impl Sbx {
                 // It is no child of anybody else, so that it stays until it is waited for.
                 drop(timeout(REAP, child.wait()).await);
                 let seconds = most.as_secs_f64();
-                let message = format!("`{}` did not end within {seconds} s", line(words));
+                let message = format!("`{}` did not end within {seconds} s", line(args));
                 Err(Error::new(ErrorKind::Timeout, message)
                     .with_hint("`sbx diagnose` says what its daemon is doing"))
             }
@@ -160,9 +164,9 @@ impl Sbx {
     }
 
     /// A command of the program in a process group of its own.
-    pub(crate) fn command<W: AsRef<OsStr>>(&self, words: &[W]) -> Command {
+    pub(crate) fn command<W: AsRef<OsStr>>(&self, args: &[W]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(words).process_group(0);
+        command.args(args).process_group(0);
         command
     }
 
@@ -183,12 +187,12 @@ pub(crate) const INSTALL: &str = "install it, then sign in with `sbx login`. mac
     yourself in the group `kvm`";
 
 /// What a call that failed says.
-pub(crate) fn refused<W: AsRef<OsStr>>(words: &[W], output: &Output) -> Error {
+pub(crate) fn refused<W: AsRef<OsStr>>(args: &[W], output: &Output) -> Error {
     let how = match output.code {
         Some(code) => format!("with {code}"),
         None => "by a signal".to_owned(),
     };
-    let mut message = format!("`{}` failed {how}", line(words));
+    let mut message = format!("`{}` failed {how}", line(args));
     let complaint = output.complaint();
     if !complaint.is_empty() {
         message = format!("{message}: {complaint}");
@@ -201,9 +205,9 @@ pub(crate) fn refused<W: AsRef<OsStr>>(words: &[W], output: &Output) -> Error {
 }
 
 /// A call as people write it, without what could be long.
-fn line<W: AsRef<OsStr>>(words: &[W]) -> String {
-    let words = words.iter().take(4).map(|word| word.as_ref().to_string_lossy());
-    words.fold("sbx".to_owned(), |line, word| format!("{line} {word}"))
+fn line<W: AsRef<OsStr>>(args: &[W]) -> String {
+    let args = args.iter().take(4).map(|arg| arg.as_ref().to_string_lossy());
+    args.fold("sbx".to_owned(), |line, arg| format!("{line} {arg}"))
 }
 
 /// Gives a call its input and hears it to its end.
@@ -217,7 +221,7 @@ async fn converse(child: &mut Child, call: Call<'_>) -> io::Result<Output> {
     };
     let mut out = OutputReader { pipe: stdout, lines: call.lines, ..OutputReader::default() };
     let mut err = OutputReader { pipe: stderr, lines: call.lines, ..OutputReader::default() };
-    let hear = async {
+    let read_output = async {
         let mut status = None;
         let mut tail = Instant::now() + Duration::from_secs(u64::from(u32::MAX));
         while status.is_none() || out.is_open() || err.is_open() {
@@ -233,7 +237,7 @@ async fn converse(child: &mut Child, call: Call<'_>) -> io::Result<Output> {
         }
         Ok::<_, io::Error>(status.and_then(|status| status.code()))
     };
-    let ((), code) = tokio::join!(write, hear);
+    let ((), code) = tokio::join!(write, read_output);
     let code = code?;
     Ok(Output { code, stdout: out.finish(), stderr: err.finish() })
 }
@@ -269,12 +273,12 @@ impl<R: AsyncRead + Unpin> OutputReader<'_, R> {
         }
         let room = MOST.saturating_sub(self.bytes.len());
         self.bytes.extend(chunk.iter().take(count.min(room)));
-        self.tell(false);
+        self.report_lines(false);
         Ok(())
     }
 
     /// Tells of whole lines, and at the end of what has no end.
-    fn tell(&mut self, at_end: bool) {
+    fn report_lines(&mut self, at_end: bool) {
         let Some(Lines(listener)) = self.lines else { return };
         let rest = self.bytes.get(self.line_at..).unwrap_or_default();
         let whole = match at_end {
@@ -287,7 +291,7 @@ impl<R: AsyncRead + Unpin> OutputReader<'_, R> {
     }
 
     fn finish(mut self) -> Vec<u8> {
-        self.tell(true);
+        self.report_lines(true);
         self.bytes
     }
 }

@@ -39,12 +39,12 @@ impl Sbx {
     /// If it is not there, does not answer in that time, or anything fails that it checks; with what to run.
     pub async fn check_ready(&self, most: Duration) -> Result<Dialect> {
         let dialect = self.check_available().await?;
-        let words = dialect.diagnose();
-        let said = self.call(&words, Call::default(), most).await?;
-        let Some(answer) = json(&said.stdout) else {
-            let why = match said.is_success() {
+        let args = dialect.diagnose();
+        let output = self.call(&args, Call::default(), most).await?;
+        let Some(answer) = json(&output.stdout) else {
+            let why = match output.is_success() {
                 true => "its diagnosis cannot be read".to_owned(),
-                false => said.complaint(),
+                false => output.complaint(),
             };
             return Err(not_ready(&why, &[]));
         };
@@ -55,8 +55,8 @@ impl Sbx {
         if !problems.is_empty() {
             return Err(not_ready(&problems.join("; "), &commands));
         }
-        if !said.is_success() {
-            return Err(not_ready(&said.complaint(), &commands));
+        if !output.is_success() {
+            return Err(not_ready(&output.complaint(), &commands));
         }
         Ok(dialect)
     }

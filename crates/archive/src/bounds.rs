@@ -10,7 +10,7 @@
 //! | [`MAX_RATIO`] beyond [`FREE_EXPANSION`] | deflate cannot shrink anything further (1032 to 1) |
 //! | [`FREE_TIME`], and [`TIME_FOR_EACH_MIB`] of it | a machine so slow that it reads a megabyte in a second |
 //! | [`MAX_IMPLIED`], and [`IMPLIED_BY_EACH`] | folders no member names: a name of two bytes makes one |
-//! | [`MAX_PIECES`] | of one sparse file |
+//! | [`MAX_PARTS`] | of one sparse file |
 //! | [`MAX_EXTENSIONS`], [`MAX_GLOBALS`], [`MAX_GLOBAL_HEADERS`] | headers before one member, and for all members |
 
 use std::fmt;
@@ -51,7 +51,7 @@ pub const MAX_IMPLIED: usize = 1 << 16;
 pub const IMPLIED_BY_EACH: usize = 4;
 
 /// The most pieces of one sparse file.
-pub const MAX_PIECES: usize = 1 << 16;
+pub const MAX_PARTS: usize = 1 << 16;
 
 /// The most extended headers in front of one member.
 pub const MAX_EXTENSIONS: usize = 16;

@@ -102,6 +102,6 @@ pub(crate) enum Task {
 
 /// Whether a command line asks for JSON, as far as can be told from one that does not parse: what
 /// follows `--` belongs to somebody else.
-pub(crate) fn asks_for_json(words: impl Iterator<Item = std::ffi::OsString>) -> bool {
-    words.take_while(|word| word != "--").any(|word| word == "--json")
+pub(crate) fn asks_for_json(args: impl Iterator<Item = std::ffi::OsString>) -> bool {
+    args.take_while(|arg| arg != "--").any(|arg| arg == "--json")
 }

@@ -19,28 +19,28 @@ pub(crate) use end::{EndNotes, finish, finish_lent};
 pub(crate) use interrupts::{Interrupts, StopSignal};
 pub(crate) use network::NetworkTrouble;
 
-use interrupts::{Waited, wait};
+use interrupts::{WaitOutcome, wait};
 
 /// How much of each stream is kept for a program that reads the result as one object.
 const KEPT: usize = 16 * 1024 * 1024;
 
 /// Whose streams a command has.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Streams {
+pub(crate) struct StreamOptions {
     /// Whether it reads our standard input.
     pub(crate) reads: bool,
     /// Whether it runs on a terminal.
     pub(crate) terminal: bool,
 }
 
-impl Streams {
+impl StreamOptions {
     /// Those of a command that is alone with our standard input.
     pub(crate) const OURS: Self = Self { reads: true, terminal: false };
 }
 
 /// How a command ended that ran as if it ran here.
 #[derive(Debug)]
-pub(crate) enum Streamed {
+pub(crate) enum CommandEnd {
     /// It ended, or was killed for a signal that came to us.
     Ended(Exit, NetworkTrouble),
     /// A signal of this number came to us while it had our terminal.
@@ -53,19 +53,19 @@ pub(crate) async fn stream(
     ui: &mut Ui,
     session: &Session,
     command: Command,
-    streams: Streams,
-) -> Result<Streamed> {
+    streams: StreamOptions,
+) -> Result<CommandEnd> {
     if streams.terminal && streams.reads {
         let mut process = session.spawn(command).await?;
         let mut trouble = NetworkTrouble::default();
         return match terminal::lend(ui, &mut process, false, &mut trouble).await? {
-            terminal::AttachEnd::Ended(exit) => Ok(Streamed::Ended(exit, trouble)),
+            terminal::AttachEnd::Ended(exit) => Ok(CommandEnd::Ended(exit, trouble)),
             terminal::AttachEnd::Left => {
                 // Nobody is left to type.
                 let exit = Exit { reason: Reason::Detached, code: 0, detail: None };
-                Ok(Streamed::Ended(exit, trouble))
+                Ok(CommandEnd::Ended(exit, trouble))
             }
-            terminal::AttachEnd::Signalled(number) => Ok(Streamed::Signalled(number)),
+            terminal::AttachEnd::Signalled(number) => Ok(CommandEnd::Signalled(number)),
         };
     }
     let mut interrupts = Interrupts::listen()?;
@@ -75,7 +75,7 @@ pub(crate) async fn stream(
     let id = process.id();
     let mut trouble = NetworkTrouble::default();
     let following = follow_with(ui, &mut process, |chunk| trouble.look(chunk));
-    let Waited { outcome, killed_for } = wait(session, id, &mut interrupts, following).await;
+    let WaitOutcome { outcome, killed_for } = wait(session, id, &mut interrupts, following).await;
     if let Some(feeding) = feeding {
         feeding.abort();
     }
@@ -88,7 +88,7 @@ pub(crate) async fn stream(
         (None, Some(outcome)) => outcome?,
         (None, None) => cancelled(0),
     };
-    Ok(Streamed::Ended(exit, trouble))
+    Ok(CommandEnd::Ended(exit, trouble))
 }
 
 fn cancelled(number: i32) -> Exit {
@@ -126,7 +126,7 @@ pub(crate) async fn follow_with(
 pub(crate) async fn collect(
     session: &Session,
     command: Command,
-    streams: Streams,
+    streams: StreamOptions,
 ) -> Result<(Exit, Value)> {
     let mut interrupts = Interrupts::listen()?;
     let started = Instant::now();
@@ -135,7 +135,7 @@ pub(crate) async fn collect(
     let feeding = stdin.map(|stdin| tokio::spawn(feed(process.writer(), stdin)));
     let id = process.id();
     let collecting = process.output(KEPT);
-    let Waited { outcome, killed_for } = wait(session, id, &mut interrupts, collecting).await;
+    let WaitOutcome { outcome, killed_for } = wait(session, id, &mut interrupts, collecting).await;
     if let Some(feeding) = feeding {
         feeding.abort();
     }

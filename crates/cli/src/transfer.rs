@@ -56,7 +56,7 @@ pub(crate) enum Sink<'a> {
 
 /// What was copied.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Copied {
+pub(crate) struct CopyReport {
     pub(crate) files: u64,
     pub(crate) folders: u64,
     pub(crate) links: u64,
@@ -93,9 +93,9 @@ impl Source<'_> {
 pub(crate) async fn copy(
     from: &Source<'_>,
     to: &mut Sink<'_>,
-    meter: &Meter<'_>,
-) -> Result<Copied> {
-    let mut copied = Copied::default();
+    meter: &CopyProgress<'_>,
+) -> Result<CopyReport> {
+    let mut copied = CopyReport::default();
     // Folders get their times last: whatever is written into them changes those.
     let mut folders = Vec::new();
     let top = from.top().await?;
@@ -150,32 +150,32 @@ pub(crate) async fn copy(
 
 /// Counts what is copied, for whoever watches.
 #[derive(Debug)]
-pub(crate) struct Meter<'a> {
+pub(crate) struct CopyProgress<'a> {
     shown: &'a ProgressLine,
     entries: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl<'a> Meter<'a> {
+impl<'a> CopyProgress<'a> {
     pub(crate) fn new(shown: &'a ProgressLine) -> Self {
         Self { shown, entries: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
 
     fn entry(&self) {
         self.entries.fetch_add(1, Ordering::Relaxed);
-        self.tell();
+        self.on_progress();
     }
 
     fn bytes(&self, count: usize) {
         self.bytes.fetch_add(count as u64, Ordering::Relaxed);
-        self.tell();
+        self.on_progress();
     }
 
-    fn tell(&self) {
+    fn on_progress(&self) {
         let mut progress = Progress::default();
         progress.entries = self.entries.load(Ordering::Relaxed);
         progress.bytes = self.bytes.load(Ordering::Relaxed);
-        self.shown.tell(progress);
+        self.shown.on_progress(progress);
     }
 }
 

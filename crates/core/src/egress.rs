@@ -5,7 +5,7 @@
 
 mod floor;
 mod presets;
-mod words;
+mod shorthand;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ pub use bastide_proto::egress::{
 };
 pub use floor::FLOOR_FILE;
 pub use presets::resolve_presets;
-pub use words::{WordError, allow_rule, with_words};
+pub use shorthand::{ShorthandError, allow_rule, with_shorthand};
 
 type ReadVariable = dyn Fn(&str) -> Option<String> + Send + Sync;
 

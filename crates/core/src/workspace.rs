@@ -60,12 +60,12 @@ pub(crate) async fn apply(
     session: &Session,
     manifest: &Manifest,
     only_ephemeral: bool,
-    tell: ProgressSink<'_>,
+    on_progress: ProgressSink<'_>,
 ) -> Result<Materialized> {
     mounts::check(session.backend.as_ref(), manifest)?;
     let steps = plan::steps(manifest, only_ephemeral)?;
     let sources = session.life.terms.sources.clone();
-    let files = take_steps(session, steps, sources, tell).await?;
+    let files = take_steps(session, steps, sources, on_progress).await?;
     // Last: nothing of the manifest may be written into a store.
     mounts::mount_all(session, manifest).await?;
     Ok(Materialized { files })
@@ -76,21 +76,21 @@ pub(crate) async fn apply_from(
     session: &Session,
     manifest: &Manifest,
     sources: Option<Arc<Sources>>,
-    tell: ProgressSink<'_>,
+    on_progress: ProgressSink<'_>,
 ) -> Result<Materialized> {
     if let Some(target) = manifest.mount_targets()?.first() {
         let message = format!("{} is a mount, and mounts are made at a start", target.path);
         return Err(raise::value_error(message).with_class(crate::ErrorClass::MountConfigError));
     }
     let steps = plan::steps(manifest, false)?;
-    Ok(Materialized { files: take_steps(session, steps, sources, tell).await? })
+    Ok(Materialized { files: take_steps(session, steps, sources, on_progress).await? })
 }
 
 async fn take_steps(
     session: &Session,
     steps: Vec<LayoutStep>,
     sources: Option<Arc<Sources>>,
-    tell: ProgressSink<'_>,
+    on_progress: ProgressSink<'_>,
 ) -> Result<Vec<MaterializedFile>> {
     let mut files = Vec::new();
     let mut puts = Vec::new();
@@ -103,12 +103,12 @@ async fn take_steps(
             step => {
                 // What comes after a step of another kind must not be there before it.
                 let puts = std::mem::take(&mut puts);
-                files.extend(put_all(session, puts, sources.clone(), tell).await?);
+                files.extend(put_all(session, puts, sources.clone(), on_progress).await?);
                 other(session, step).await?;
             }
         }
     }
-    files.extend(put_all(session, puts, sources, tell).await?);
+    files.extend(put_all(session, puts, sources, on_progress).await?);
     Ok(files)
 }
 
@@ -128,19 +128,19 @@ async fn put_all(
     session: &Session,
     puts: Vec<Put>,
     sources: Option<Arc<Sources>>,
-    tell: ProgressSink<'_>,
+    on_progress: ProgressSink<'_>,
 ) -> Result<Vec<MaterializedFile>> {
     if puts.is_empty() {
         return Ok(Vec::new());
     }
-    put_from(session, puts, sources, tell).await
+    put_from(session, puts, sources, on_progress).await
 }
 
 async fn put_from(
     session: &Session,
     puts: Vec<Put>,
     sources: Option<Arc<Sources>>,
-    tell: ProgressSink<'_>,
+    on_progress: ProgressSink<'_>,
 ) -> Result<Vec<MaterializedFile>> {
     let _permit = session.life.terms.limits.entry().await;
     let target = Target {
@@ -148,7 +148,7 @@ async fn put_from(
         base: &session.root,
         existing: Existing::Overwritten,
         through_links: true,
-        progress: tell,
+        progress: on_progress,
     };
     let root = PosixPath::new(session.root.as_str());
     lay_out(&target, move |chunks| stream::send_all(&root, puts, sources.as_deref(), chunks)).await

@@ -10,10 +10,10 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 
-use crate::cache::Keeping;
 use crate::flow::RequestGuard;
 use crate::http::{Connection, Sender};
-use crate::secrets::Sent;
+use crate::package_cache::PackageWriter;
+use crate::secrets::SentSecrets;
 
 /// What goes wrong with a body.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -31,18 +31,18 @@ pub(crate) fn empty() -> Body {
 }
 
 /// A body that is here, of an answer to a request that is under way until it has passed.
-pub(crate) struct WithGuard {
+pub(crate) struct GuardedBody {
     body: Body,
     _guard: RequestGuard,
 }
 
-impl WithGuard {
+impl GuardedBody {
     pub(crate) fn new(body: Body, guard: RequestGuard) -> Self {
         Self { body, _guard: guard }
     }
 }
 
-impl HttpBody for WithGuard {
+impl HttpBody for GuardedBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -63,28 +63,28 @@ impl HttpBody for WithGuard {
 }
 
 /// The body of a response, on its way inside.
-pub(crate) struct Inward {
+pub(crate) struct ResponseBody {
     body: Incoming,
     /// The request is under way until its answer has passed.
     _guard: RequestGuard,
     /// What is taken out, and bytes that may be the beginning of it.
-    sent: Sent,
+    sent: SentSecrets,
     pending: Vec<u8>,
     /// Trailers that wait for the last bytes.
     held: Option<Frame<Bytes>>,
     is_over: bool,
     /// The connection outside, which can be used again once all has come.
-    way: Option<(Arc<Connection>, Sender)>,
+    upstream: Option<(Arc<Connection>, Sender)>,
     /// What keeps it as it passes.
-    keeping: Option<Keeping>,
+    package_writer: Option<PackageWriter>,
 }
 
-impl Inward {
+impl ResponseBody {
     pub(crate) fn new(
         body: Incoming,
         guard: RequestGuard,
-        sent: Sent,
-        way: Option<(Arc<Connection>, Sender)>,
+        sent: SentSecrets,
+        upstream: Option<(Arc<Connection>, Sender)>,
     ) -> Self {
         Self {
             body,
@@ -93,14 +93,14 @@ impl Inward {
             pending: Vec::new(),
             held: None,
             is_over: false,
-            way,
-            keeping: None,
+            upstream,
+            package_writer: None,
         }
     }
 
     /// Has it kept as it passes.
-    pub(crate) fn kept(mut self, keeping: Option<Keeping>) -> Self {
-        self.keeping = keeping;
+    pub(crate) fn kept(mut self, package_writer: Option<PackageWriter>) -> Self {
+        self.package_writer = package_writer;
         self
     }
 
@@ -108,7 +108,7 @@ impl Inward {
     fn last(&mut self) -> Option<Frame<Bytes>> {
         if !self.is_over {
             self.is_over = true;
-            if let Some((connection, sender)) = self.way.take() {
+            if let Some((connection, sender)) = self.upstream.take() {
                 connection.give_back(sender);
             }
             let mut out = Vec::new();
@@ -122,12 +122,14 @@ impl Inward {
 
     /// A piece without what was sent; none if all of it has to wait.
     fn passed(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
-        if let (Some(keeping), Some(data)) = (&mut self.keeping, frame.data_ref()) {
-            keeping.add(data);
+        if let (Some(package_writer), Some(data)) = (&mut self.package_writer, frame.data_ref()) {
+            package_writer.add(data);
         }
         // Whoever knows the length does not ask for the end.
-        if let Some(keeping) = self.keeping.take_if(|keeping| keeping.is_whole()) {
-            keeping.finish();
+        if let Some(package_writer) =
+            self.package_writer.take_if(|package_writer| package_writer.is_whole())
+        {
+            package_writer.finish();
         }
         if self.sent.is_empty() {
             return Some(frame);
@@ -153,7 +155,7 @@ impl Inward {
     }
 }
 
-impl HttpBody for Inward {
+impl HttpBody for ResponseBody {
     type Data = Bytes;
     type Error = BoxError;
 

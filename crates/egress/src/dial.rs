@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::dns::is_own_address;
-use crate::state::{Live, Shared};
+use crate::state::{ActivePolicy, ProxyState};
 
 /// How long all of it may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -39,22 +39,22 @@ impl DialError {
 
 /// Connects to a host that `rule` lets be reached.
 pub(crate) async fn dial(
-    shared: &Shared,
-    live: &Live,
+    shared: &ProxyState,
+    active: &ActivePolicy,
     host: &Host,
     port: u16,
     rule: Option<usize>,
 ) -> Result<(TcpStream, IpAddr), DialError> {
     let work = async {
-        if let Some(proxy) = live.policy.upstream.proxy_for(host) {
-            return dial_by_proxy(shared, live, proxy, host, port).await;
+        if let Some(proxy) = active.policy.upstream.proxy_for(host) {
+            return dial_by_proxy(shared, active, proxy, host, port).await;
         }
-        let found = addresses(shared, live, host).await?;
+        let found = addresses(shared, active, host).await?;
         let mut fit = Vec::new();
         let mut refused = None;
         for address in found {
             let is_own = is_own_address(address);
-            match live.policy.check_address(host, rule, address, is_own) {
+            match active.policy.check_address(host, rule, address, is_own) {
                 Ok(()) => fit.push(address),
                 Err(what) => refused = Some(format!("{host} leads to {address}, which is {what}")),
             }
@@ -71,11 +71,15 @@ pub(crate) async fn dial(
     Ok((stream, address))
 }
 
-async fn addresses(shared: &Shared, live: &Live, host: &Host) -> Result<Vec<IpAddr>, DialError> {
+async fn addresses(
+    shared: &ProxyState,
+    active: &ActivePolicy,
+    host: &Host,
+) -> Result<Vec<IpAddr>, DialError> {
     match host {
         Host::Address(address) => Ok(vec![*address]),
         Host::Name(name) => {
-            let found = shared.resolver.addresses(&live.policy, name).await;
+            let found = shared.resolver.addresses(&active.policy, name).await;
             found.map_err(DialError::unreachable)
         }
     }
@@ -118,19 +122,19 @@ async fn connect(addresses: &[IpAddr], port: u16) -> Result<(TcpStream, IpAddr),
 
 /// Asks a proxy for the connection. Where a name leads is its business.
 async fn dial_by_proxy(
-    shared: &Shared,
-    live: &Live,
+    shared: &ProxyState,
+    active: &ActivePolicy,
     proxy: &ProxyAddress,
     host: &Host,
     port: u16,
 ) -> Result<(TcpStream, IpAddr), DialError> {
-    let found = addresses(shared, live, &proxy.host).await?;
+    let found = addresses(shared, active, &proxy.host).await?;
     let (mut stream, address) = connect(&found, proxy.port).await?;
-    let place = match host {
+    let target = match host {
         Host::Address(IpAddr::V6(v6)) => format!("[{v6}]:{port}"),
         other => format!("{other}:{port}"),
     };
-    let request = format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n");
+    let request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n");
     let failed = |error: std::io::Error| DialError::unreachable(format!("the proxy: {error}"));
     stream.write_all(request.as_bytes()).await.map_err(failed)?;
     let mut answer = Vec::new();
@@ -145,8 +149,8 @@ async fn dial_by_proxy(
     let line = line.lines().next().unwrap_or_default();
     let status = line.split(' ').nth(1).unwrap_or_default();
     if !line.starts_with("HTTP/1.") || !status.starts_with('2') {
-        let said: String = line.chars().take(128).collect();
-        return Err(DialError::unreachable(format!("the proxy says {said:?}")));
+        let status_line: String = line.chars().take(128).collect();
+        return Err(DialError::unreachable(format!("the proxy says {status_line:?}")));
     }
     Ok((stream, address))
 }

@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UdpSocket};
 
 use crate::names::Names;
 use crate::notes::Note;
-use crate::state::Shared;
+use crate::state::ProxyState;
 use crate::sys;
 
 /// How long an answer may be kept. It holds for the session's life; what is denied may be allowed soon.
@@ -128,11 +128,11 @@ fn fill(
 }
 
 fn reason(policy: &Policy, text: &str) -> String {
-    let said = Host::parse(text.trim_end_matches('.')).ok().and_then(|host| {
+    let reason = Host::parse(text.trim_end_matches('.')).ok().and_then(|host| {
         let rule = policy.explain(&Flow { host: &host, port: 443, http: None }).rule?;
         policy.rules.get(rule)?.reason.clone()
     });
-    said.unwrap_or_else(|| "no rule of this session's policy allows this host".to_owned())
+    reason.unwrap_or_else(|| "no rule of this session's policy allows this host".to_owned())
 }
 
 /// The name behind one of our addresses.
@@ -148,12 +148,12 @@ fn pointer(names: &Mutex<Names>, owner: &Name) -> Option<Name> {
 }
 
 /// Lets so many pass in a second; others wait.
-struct Pace {
+struct RateLimit {
     since: Instant,
     passed: u32,
 }
 
-impl Pace {
+impl RateLimit {
     fn new() -> Self {
         Self { since: Instant::now(), passed: 0 }
     }
@@ -171,9 +171,9 @@ impl Pace {
     }
 }
 
-fn reply_to(shared: &Shared, bytes: &[u8]) -> Option<Vec<u8>> {
-    let live = shared.live();
-    let answer = answer(&live.policy, &shared.names, bytes)?;
+fn reply_to(shared: &ProxyState, bytes: &[u8]) -> Option<Vec<u8>> {
+    let active = shared.active();
+    let answer = answer(&active.policy, &shared.names, bytes)?;
     if let Some(name) = answer.denied {
         let mut note = Note::new("deny", Why::NoRule, &name, 53);
         note.protocol = "dns";
@@ -183,12 +183,12 @@ fn reply_to(shared: &Shared, bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Answers datagrams as long as there is the socket.
-pub(crate) async fn serve_datagrams(shared: Arc<Shared>, socket: UdpSocket) {
+pub(crate) async fn serve_datagrams(shared: Arc<ProxyState>, socket: UdpSocket) {
     // The warden has done it where it made the socket; elsewhere there is no destination without.
-    if sys::tell_destination(socket.as_fd()).is_err() {
+    if sys::request_destination(socket.as_fd()).is_err() {
         return;
     }
-    let mut pace = Pace::new();
+    let mut pace = RateLimit::new();
     let mut buffer = vec![0; MAX_QUESTION];
     loop {
         let receive = || sys::receive_from(socket.as_fd(), &mut buffer);
@@ -210,8 +210,8 @@ pub(crate) async fn serve_datagrams(shared: Arc<Shared>, socket: UdpSocket) {
 }
 
 /// Answers a connection.
-pub(crate) async fn serve_stream(shared: Arc<Shared>, mut stream: TcpStream) {
-    let mut pace = Pace::new();
+pub(crate) async fn serve_stream(shared: Arc<ProxyState>, mut stream: TcpStream) {
+    let mut pace = RateLimit::new();
     loop {
         let mut prefix = [0; 2];
         let read = tokio::time::timeout(SILENCE, stream.read_exact(&mut prefix)).await;

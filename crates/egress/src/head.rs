@@ -33,7 +33,7 @@ enum State {
 }
 
 /// How a message ends, as its head says.
-enum Ends {
+enum BodyLength {
     After(u64),
     Chunked,
     Never,
@@ -107,10 +107,10 @@ impl HeadCheck {
         self.held.clear();
         self.looked_at = 0;
         self.state = match ends {
-            Ends::After(0) => State::Head,
-            Ends::After(length) => State::Body(length),
-            Ends::Chunked => State::ChunkSize,
-            Ends::Never => State::Raw,
+            BodyLength::After(0) => State::Head,
+            BodyLength::After(length) => State::Body(length),
+            BodyLength::Chunked => State::ChunkSize,
+            BodyLength::Never => State::Raw,
         };
         Ok(&bytes[bytes.len() - rest..])
     }
@@ -180,7 +180,7 @@ fn check_line_ends(head: &[u8]) -> Result<(), &'static str> {
 }
 
 /// Looks at a whole head, with the empty line at its end.
-fn check_head(head: &[u8]) -> Result<Ends, &'static str> {
+fn check_head(head: &[u8]) -> Result<BodyLength, &'static str> {
     check_line_ends(head)?;
     let body = head.strip_suffix(b"\r\n\r\n").ok_or("the head has no end")?;
     let mut lines =
@@ -225,19 +225,19 @@ fn check_head(head: &[u8]) -> Result<Ends, &'static str> {
     match (is_chunked, length) {
         (true, Some(_)) => Err("the request has a length and a transfer encoding"),
         (true, None) if is_upgrade => Err("an upgrade has no body"),
-        (true, None) => Ok(Ends::Chunked),
+        (true, None) => Ok(BodyLength::Chunked),
         (false, Some(1..)) if is_upgrade => Err("an upgrade has no body"),
-        (false, _) if is_upgrade => Ok(Ends::Never),
-        (false, length) => Ok(Ends::After(length.unwrap_or(0))),
+        (false, _) if is_upgrade => Ok(BodyLength::Never),
+        (false, length) => Ok(BodyLength::After(length.unwrap_or(0))),
     }
 }
 
 /// Tells whether it is HTTP/1.0.
 fn check_request_line(line: &[u8]) -> Result<bool, &'static str> {
     let wrong = "this is no request of HTTP/1.1";
-    let mut words = line.split(|byte| *byte == b' ');
+    let mut fields = line.split(|byte| *byte == b' ');
     let (Some(method), Some(target), Some(version), None) =
-        (words.next(), words.next(), words.next(), words.next())
+        (fields.next(), fields.next(), fields.next(), fields.next())
     else {
         return Err(wrong);
     };

@@ -2,7 +2,7 @@
 
 mod exchange;
 mod server;
-mod switched;
+mod upgraded;
 mod upstream;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,19 +11,19 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::flow::OpenFlow;
-use crate::state::Shared;
+use crate::state::ProxyState;
 
 pub(crate) use exchange::{MAX_SHOWN_PATH, explain};
-pub(crate) use server::{serve_one, serve_two};
+pub(crate) use server::{serve_http1, serve_http2};
 pub(crate) use upstream::Sender;
 
 /// A connection of a program inside whose requests are read, and the connections outside that answer them.
 pub(crate) struct Connection {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     flow: Arc<OpenFlow>,
     is_tls: bool,
     /// Whether the program inside speaks HTTP/2.
-    is_two: bool,
+    is_http2: bool,
     /// Connections of HTTP/1 that nobody uses now.
     idle: Mutex<Vec<Sender>>,
     /// One more of them is idle.
@@ -31,7 +31,7 @@ pub(crate) struct Connection {
     /// Room for the one connection outside that every connection of a program has.
     own_slot: Arc<Semaphore>,
     /// The one connection of HTTP/2.
-    two: tokio::sync::Mutex<upstream::Two>,
+    http2: tokio::sync::Mutex<upstream::Http2State>,
     /// Why the program's last request is none.
     bad: OnceLock<&'static str>,
     /// What goes on after a request has become something else.
@@ -40,20 +40,20 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<ProxyState>,
         flow: Arc<OpenFlow>,
         is_tls: bool,
-        is_two: bool,
+        is_http2: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
             shared,
             flow,
             is_tls,
-            is_two,
+            is_http2,
             idle: Mutex::default(),
             given_back: Notify::new(),
             own_slot: Arc::new(Semaphore::new(1)),
-            two: tokio::sync::Mutex::default(),
+            http2: tokio::sync::Mutex::default(),
             bad: OnceLock::new(),
             upgraded: Mutex::default(),
         })

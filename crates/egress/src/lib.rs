@@ -1,32 +1,32 @@
 #![doc = include_str!("../README.md")]
 
-mod ask;
 mod body;
-mod cache;
-mod carry;
+mod client_hello;
+mod client_stream;
 mod confine;
 mod control;
-mod copy;
+mod denial;
 mod dial;
 mod dns;
 mod flow;
 mod head;
-mod hello;
 mod http;
 mod names;
 mod notes;
-mod problem;
-mod resolve;
+mod package_cache;
+mod pending_approvals;
+mod relay;
+mod resolver;
 mod secrets;
 mod serve;
+mod splice;
 mod state;
-mod stream;
 mod sys;
 mod tls;
 
+pub use client_hello::{ClientHello, peek};
 pub use control::{Channel, sealed, unsealed};
 pub use head::HeadCheck;
-pub use hello::{Hello, peek};
 pub use serve::run;
 
 /// What this session answers to a DNS message of a program, for tests of hostile messages.

@@ -12,7 +12,7 @@ pub(crate) struct Secrets(Vec<EgressSecret>);
 
 /// What was sent to somebody who may send it back, and what the program inside gets in its place.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Sent(Vec<(Vec<u8>, Vec<u8>)>);
+pub(crate) struct SentSecrets(Vec<(Vec<u8>, Vec<u8>)>);
 
 /// A placeholder that is on its way to somebody who must not have the secret.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) struct Exfiltration {
     pub(crate) message: &'static str,
 }
 
-impl Sent {
+impl SentSecrets {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -89,7 +89,11 @@ impl Secrets {
     }
 
     /// The value of a header that is injected.
-    pub(crate) fn fill(&self, template: &Template, sent: &mut Sent) -> Result<HeaderValue, String> {
+    pub(crate) fn fill(
+        &self,
+        template: &Template,
+        sent: &mut SentSecrets,
+    ) -> Result<HeaderValue, String> {
         let mut text = String::new();
         for part in template.parts() {
             match part {
@@ -124,7 +128,7 @@ impl Secrets {
         is_tls: bool,
         target: &str,
         headers: &mut HeaderMap,
-        sent: &mut Sent,
+        sent: &mut SentSecrets,
     ) -> Result<(), Exfiltration> {
         for secret in &self.0 {
             let Some(placeholder) = &secret.placeholder else { continue };
@@ -143,7 +147,7 @@ impl Secrets {
                     return Err(refuse("secrets go nowhere in the clear"));
                 }
                 sent.add(secret.value.as_bytes(), placeholder);
-                if let Filled::Basic(both) = &filled {
+                if let FilledHeader::Basic(both) = &filled {
                     sent.add(both.as_bytes(), placeholder);
                 }
                 *value = filled
@@ -159,13 +163,13 @@ fn instead_of(secret: &EgressSecret) -> String {
     secret.placeholder.clone().unwrap_or_else(|| format!("[secret {}]", secret.name))
 }
 
-enum Filled {
+enum FilledHeader {
     Plain(Vec<u8>),
     /// Credentials of Basic authentication, encoded.
     Basic(String),
 }
 
-impl Filled {
+impl FilledHeader {
     fn into_value(self) -> Option<HeaderValue> {
         let mut value = match self {
             Self::Plain(bytes) => HeaderValue::from_bytes(&bytes).ok()?,
@@ -177,14 +181,14 @@ impl Filled {
 }
 
 /// The header with the secret in it; none if the placeholder is not.
-fn filled(header: &HeaderValue, placeholder: &str, secret: &str) -> Option<Filled> {
+fn filled(header: &HeaderValue, placeholder: &str, secret: &str) -> Option<FilledHeader> {
     let bytes = header.as_bytes();
     let found = bytes.windows(placeholder.len()).any(|part| part == placeholder.as_bytes());
     if found {
         let mut out = Vec::new();
-        let replace = Sent(vec![(placeholder.into(), secret.into())]);
+        let replace = SentSecrets(vec![(placeholder.into(), secret.into())]);
         replace.replace(&mut bytes.to_vec(), &mut out, true);
-        return Some(Filled::Plain(out));
+        return Some(FilledHeader::Plain(out));
     }
     let text = header.to_str().ok()?;
     let (scheme, credentials) = text.split_once(' ')?;
@@ -193,15 +197,15 @@ fn filled(header: &HeaderValue, placeholder: &str, secret: &str) -> Option<Fille
     }
     let decoded = String::from_utf8(STANDARD.decode(credentials.trim()).ok()?).ok()?;
     let found = decoded.contains(placeholder);
-    found.then(|| Filled::Basic(STANDARD.encode(decoded.replace(placeholder, secret))))
+    found.then(|| FilledHeader::Basic(STANDARD.encode(decoded.replace(placeholder, secret))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sent() -> Sent {
-        let mut sent = Sent::default();
+    fn sent() -> SentSecrets {
+        let mut sent = SentSecrets::default();
         sent.add(b"s3cret", "PLACE");
         sent.add(b"s3", "OTHER");
         sent

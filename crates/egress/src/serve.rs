@@ -19,15 +19,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::cache::PackageCache;
-use crate::carry::carry;
 use crate::confine::confine;
 use crate::control::{Channel, sealed, unsealed};
 use crate::dns;
 use crate::http::MAX_SHOWN_PATH;
 use crate::notes::{Note, Notes};
+use crate::package_cache::PackageCache;
+use crate::relay::relay_connection;
 use crate::secrets::Secrets;
-use crate::state::{Live, Shared};
+use crate::state::{ActivePolicy, ProxyState};
 use crate::tls::{Authority, AuthorityFile};
 
 /// How long a host may take to say what it wants.
@@ -70,31 +70,31 @@ pub fn run(warden: OwnedFd) -> io::Result<()> {
             Ok(shared) => Arc::new(shared),
             Err(message) => return warden.send(&EgressReport::Failed { message }, &[]).await,
         };
-        let program = Program { shared, warden, names: Arc::new(Semaphore::new(MAX_DNS_STREAMS)) };
-        program.say_ready().await?;
-        tokio::spawn(settle(Arc::clone(&program.shared)));
-        program.obey().await
+        let proxy = Proxy { shared, warden, names: Arc::new(Semaphore::new(MAX_DNS_STREAMS)) };
+        proxy.report_ready().await?;
+        tokio::spawn(settle(Arc::clone(&proxy.shared)));
+        proxy.obey().await
     })
 }
 
 /// Takes everything in, and gives everything up that is not needed any more.
-fn begin(start: EgressStart, fds: Vec<OwnedFd>) -> Result<Shared, String> {
+fn begin(start: EgressStart, fds: Vec<OwnedFd>) -> Result<ProxyState, String> {
     let mut fds = fds.into_iter();
-    let said = |what: &str, error: io::Error| format!("the {what} cannot be read: {error}");
+    let unreadable = |what: &str, error: io::Error| format!("the {what} cannot be read: {error}");
     let mut next = |is_there: bool| if is_there { fds.next() } else { None };
     let (secrets, earlier) = (next(start.has_secrets), next(start.has_authority));
     let secrets: Vec<EgressSecret> = match secrets {
-        Some(file) => unsealed(file).map_err(|error| said("secrets", error))?,
+        Some(file) => unsealed(file).map_err(|error| unreadable("secrets", error))?,
         None => Vec::new(),
     };
     let earlier: Option<AuthorityFile> =
-        earlier.map(unsealed).transpose().map_err(|error| said("authority", error))?;
+        earlier.map(unsealed).transpose().map_err(|error| unreadable("authority", error))?;
     let notes = Notes::open(&start.notes).map_err(|error| {
         format!("decisions cannot be noted in {}: {error}", start.notes.display())
     })?;
     let earlier = earlier.map(Authority::restore).transpose()?.map(Arc::new);
-    let live = live(&start, &start.policy, secrets, earlier.as_ref())?;
-    check_roots(&start, &live)?;
+    let active = active(&start, &start.policy, secrets, earlier.as_ref())?;
+    check_roots(&start, &active)?;
     let mut readable: Vec<&Path> = vec![&start.resolv_conf, &start.hosts];
     // Libraries of a statically linked program may have no other way to random numbers.
     readable.extend(["/dev/urandom", "/dev/random"].map(Path::new));
@@ -102,21 +102,21 @@ fn begin(start: EgressStart, fds: Vec<OwnedFd>) -> Result<Shared, String> {
         Some(roots) => readable.push(roots),
         None => readable.extend(ROOTS.map(Path::new)),
     }
-    readable.extend(live.policy.upstream.roots.as_deref().map(Path::new));
+    readable.extend(active.policy.upstream.roots.as_deref().map(Path::new));
     let cache = start.package_cache.as_deref().map(PackageCache::open).transpose();
     let cache = cache.map_err(|error| format!("packages cannot be kept: {error}"))?;
     confine(&readable, start.package_cache.as_deref())
         .map_err(|error| format!("the program cannot be confined: {error}"))?;
-    Ok(Shared::new(start, notes, live, cache))
+    Ok(ProxyState::new(start, notes, active, cache))
 }
 
 /// What holds with a policy.
-fn live(
+fn active(
     start: &EgressStart,
     policy: &str,
     secrets: Vec<EgressSecret>,
     earlier: Option<&Arc<Authority>>,
-) -> Result<Live, String> {
+) -> Result<ActivePolicy, String> {
     if policy.len() > MAX_POLICY {
         return Err(format!("the policy has more than {MAX_POLICY} bytes"));
     }
@@ -135,19 +135,19 @@ fn live(
         Some(earlier) => Some(Arc::new(earlier.for_hosts(&hosts)?)),
         None => Some(Arc::new(Authority::make(&start.session_id, &hosts, start.lease_seconds)?)),
     };
-    Ok(Live::new(policy, secrets, authority))
+    Ok(ActivePolicy::new(policy, secrets, authority))
 }
 
 /// Reads the authorities that a policy adds, so that whoever gave it hears of it if that fails.
-fn check_roots(start: &EgressStart, live: &Live) -> Result<(), String> {
-    match live.policy.upstream.roots {
-        Some(_) => live.client(start).map(drop),
+fn check_roots(start: &EgressStart, active: &ActivePolicy) -> Result<(), String> {
+    match active.policy.upstream.roots {
+        Some(_) => active.client(start).map(drop),
         None => Ok(()),
     }
 }
 
 /// Notes what was repeated, a second after it began.
-async fn settle(shared: Arc<Shared>) {
+async fn settle(shared: Arc<ProxyState>) {
     loop {
         shared.denials.notified().await;
         tokio::time::sleep(REPEATED).await;
@@ -155,20 +155,20 @@ async fn settle(shared: Arc<Shared>) {
     }
 }
 
-struct Program {
-    shared: Arc<Shared>,
+struct Proxy {
+    shared: Arc<ProxyState>,
     warden: Arc<Channel>,
     names: Arc<Semaphore>,
 }
 
-impl Program {
-    async fn say_ready(&self) -> io::Result<()> {
-        let live = self.shared.live();
+impl Proxy {
+    async fn report_ready(&self) -> io::Result<()> {
+        let active = self.shared.active();
         let authority =
-            live.authority.as_ref().map(|authority| sealed(authority.file())).transpose()?;
+            active.authority.as_ref().map(|authority| sealed(authority.file())).transpose()?;
         let report = EgressReport::Ready {
-            certificate: live.authority.as_ref().map(|authority| authority.certificate_pem()),
-            ports: live.policy.ports(),
+            certificate: active.authority.as_ref().map(|authority| authority.certificate_pem()),
+            ports: active.policy.ports(),
         };
         let fds: Vec<_> = authority.iter().map(AsFd::as_fd).collect();
         self.warden.send(&report, &fds).await
@@ -189,7 +189,7 @@ impl Program {
                 EgressOrder::Caller => {
                     for caller in fds {
                         let (shared, warden) = (Arc::clone(&self.shared), Arc::clone(&self.warden));
-                        tokio::spawn(hear(shared, warden, caller));
+                        tokio::spawn(serve_caller(shared, warden, caller));
                     }
                 }
                 EgressOrder::Stop => return Ok(()),
@@ -220,7 +220,7 @@ impl Program {
 
 /// Accepts one connection after the other. While as many are carried as may be, the next one waits, and those after it
 /// wait in the kernel.
-async fn accept(shared: Arc<Shared>, listener: TcpListener, names: Option<Arc<Semaphore>>) {
+async fn accept(shared: Arc<ProxyState>, listener: TcpListener, names: Option<Arc<Semaphore>>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(PAUSE).await;
@@ -235,7 +235,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, names: Option<Arc<Se
             if is_dns {
                 dns::serve_stream(shared, stream).await;
             } else {
-                carry(shared, stream).await;
+                relay_connection(shared, stream).await;
             }
             drop(slot);
         });
@@ -243,7 +243,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, names: Option<Arc<Se
 }
 
 /// Does what a host wants, and says what became of it.
-async fn hear(shared: Arc<Shared>, warden: Arc<Channel>, caller: OwnedFd) {
+async fn serve_caller(shared: Arc<ProxyState>, warden: Arc<Channel>, caller: OwnedFd) {
     let caller = StdStream::from(caller);
     if caller.set_nonblocking(true).is_err() {
         return;
@@ -270,7 +270,7 @@ async fn request(caller: &mut UnixStream) -> io::Result<EgressRequest> {
 }
 
 async fn respond(
-    shared: &Shared,
+    shared: &ProxyState,
     warden: &Channel,
     request: EgressRequest,
 ) -> Result<EgressResponse, String> {
@@ -280,17 +280,17 @@ async fn respond(
             Ok(EgressResponse::Done)
         }
         EgressRequest::Show => Ok(EgressResponse::Status(Box::new(shared.status()))),
-        EgressRequest::Pending => Ok(EgressResponse::Pending(shared.asks.pending())),
+        EgressRequest::Pending => Ok(EgressResponse::Pending(shared.approvals.pending())),
         EgressRequest::Answer { id, answer } => {
             let gone = || format!("nothing waits under number {id}; see what does with `net show`");
-            let waiting = shared.asks.pending().into_iter().find(|flow| flow.id == id);
+            let waiting = shared.approvals.pending().into_iter().find(|flow| flow.id == id);
             let waiting = waiting.ok_or_else(gone)?;
             if answer == Answer::Session {
-                let policy = with_rule(&shared.live().policy, &waiting)?;
-                let secrets = shared.live().secrets.list().clone();
+                let policy = with_rule(&shared.active().policy, &waiting)?;
+                let secrets = shared.active().secrets.list().clone();
                 change(shared, warden, &policy.to_value().to_string(), secrets).await?;
             }
-            shared.asks.answer(id, answer).ok_or_else(gone)?;
+            shared.approvals.answer(id, answer).ok_or_else(gone)?;
             let decision = if answer == Answer::Deny { "deny" } else { "allow" };
             let mut note = Note::new(decision, Why::Rule, &waiting.host, waiting.port);
             note.detail = Some(format!("answered by a host: {answer:?}").to_lowercase());
@@ -304,13 +304,13 @@ async fn respond(
 
 /// Goes by another policy, and has the warden remember it.
 async fn change(
-    shared: &Shared,
+    shared: &ProxyState,
     warden: &Channel,
     policy: &str,
     secrets: Vec<EgressSecret>,
 ) -> Result<(), String> {
-    let before = shared.live();
-    let next = live(&shared.start, policy, secrets, before.authority.as_ref())?;
+    let before = shared.active();
+    let next = active(&shared.start, policy, secrets, before.authority.as_ref())?;
     if next.policy.rules.iter().any(|rule| rule.cache) && shared.cache.is_none() {
         // What this program may write to was settled when it began.
         return Err("packages are not kept by this session; to have them kept, stop it, set its policy, and resume it".to_owned());
@@ -332,7 +332,7 @@ async fn change(
     let fds: Vec<_> = files.iter().map(AsFd::as_fd).collect();
     // First: what the warden does not know would not hold after a new start.
     warden.send(&report, &fds).await.map_err(failed)?;
-    shared.set_live(next);
+    shared.set_active(next);
     Ok(())
 }
 

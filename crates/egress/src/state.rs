@@ -10,12 +10,12 @@ use bastide_proto::egress::{EgressStart, EgressStatus, FlowStatus};
 use rustls::ClientConfig;
 use tokio::sync::{Notify, Semaphore, watch};
 
-use crate::ask::Asks;
-use crate::cache::PackageCache;
 use crate::flow::OpenFlow;
 use crate::names::Names;
 use crate::notes::{Note, Notes};
-use crate::resolve::Resolver;
+use crate::package_cache::PackageCache;
+use crate::pending_approvals::PendingApprovals;
+use crate::resolver::Resolver;
 use crate::secrets::Secrets;
 use crate::tls::{self, Authority};
 
@@ -23,7 +23,7 @@ use crate::tls::{self, Authority};
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// What holds until the policy is changed.
-pub(crate) struct Live {
+pub(crate) struct ActivePolicy {
     /// Which one it is, in this program.
     pub(crate) number: u64,
     pub(crate) policy: Policy,
@@ -32,7 +32,7 @@ pub(crate) struct Live {
     client: OnceLock<Result<Arc<ClientConfig>, String>>,
 }
 
-impl Live {
+impl ActivePolicy {
     pub(crate) fn new(policy: Policy, secrets: Secrets, authority: Option<Arc<Authority>>) -> Self {
         Self {
             number: COUNT.fetch_add(1, Ordering::Relaxed),
@@ -57,17 +57,17 @@ impl Live {
 }
 
 /// What all connections of the session share.
-pub(crate) struct Shared {
+pub(crate) struct ProxyState {
     pub(crate) start: EgressStart,
     pub(crate) notes: Notes,
     pub(crate) names: Mutex<Names>,
     pub(crate) resolver: Resolver,
-    pub(crate) asks: Asks,
+    pub(crate) approvals: PendingApprovals,
     /// Packages that are kept, if they are.
     pub(crate) cache: Option<PackageCache>,
     /// Room for connections: one number for all, whichever policy they were opened by.
     pub(crate) slots: Arc<Semaphore>,
-    live: Mutex<Arc<Live>>,
+    active: Mutex<Arc<ActivePolicy>>,
     changes: watch::Sender<u64>,
     flows: Mutex<(u64, HashMap<u64, Arc<OpenFlow>>)>,
     allowed: AtomicU64,
@@ -80,11 +80,11 @@ pub(crate) struct Shared {
     pub(crate) denials: Notify,
 }
 
-impl Shared {
+impl ProxyState {
     pub(crate) fn new(
         start: EgressStart,
         notes: Notes,
-        live: Live,
+        active: ActivePolicy,
         cache: Option<PackageCache>,
     ) -> Self {
         let names = Mutex::new(Names::new(&start.session_id, start.name_range));
@@ -94,10 +94,10 @@ impl Shared {
             notes,
             names,
             resolver,
-            asks: Asks::default(),
+            approvals: PendingApprovals::default(),
             cache,
-            slots: Arc::new(Semaphore::new(live.connections())),
-            live: Mutex::new(Arc::new(live)),
+            slots: Arc::new(Semaphore::new(active.connections())),
+            active: Mutex::new(Arc::new(active)),
             changes: watch::Sender::new(0),
             flows: Mutex::default(),
             allowed: AtomicU64::new(0),
@@ -110,16 +110,16 @@ impl Shared {
     }
 
     /// What holds now.
-    pub(crate) fn live(&self) -> Arc<Live> {
-        Arc::clone(&self.live.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn active(&self) -> Arc<ActivePolicy> {
+        Arc::clone(&self.active.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Another policy holds from now on, for what is open too.
-    pub(crate) fn set_live(&self, live: Live) {
-        let now = live.connections();
+    pub(crate) fn set_active(&self, active: ActivePolicy) {
+        let now = active.connections();
         let before = {
-            let mut held = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *held, Arc::new(live)).connections()
+            let mut held = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *held, Arc::new(active)).connections()
         };
         self.slots.add_permits(now.saturating_sub(before));
         let mut too_many = before.saturating_sub(now);
@@ -200,23 +200,23 @@ impl Shared {
 
     /// Whether the session has had as many bytes as it may.
     pub(crate) fn is_spent(&self) -> bool {
-        self.live().policy.limits.bytes.is_some_and(|most| {
+        self.active().policy.limits.bytes.is_some_and(|most| {
             let (out, inward) = self.bytes();
             out.saturating_add(inward) >= most
         })
     }
 
     pub(crate) fn status(&self) -> EgressStatus {
-        let live = self.live();
+        let active = self.active();
         let flows: Vec<FlowStatus> =
             self.flows().1.values().take(256).map(|flow| flow.status()).collect();
         let (bytes_out, bytes_in) = self.bytes();
         EgressStatus {
             pid: std::process::id(),
-            policy: live.policy.to_value().to_string(),
-            read_hosts: live.policy.read_hosts().iter().map(ToString::to_string).collect(),
-            ports: live.policy.ports(),
-            certificate: live.authority.as_ref().map(|authority| authority.certificate_pem()),
+            policy: active.policy.to_value().to_string(),
+            read_hosts: active.policy.read_hosts().iter().map(ToString::to_string).collect(),
+            ports: active.policy.ports(),
+            certificate: active.authority.as_ref().map(|authority| authority.certificate_pem()),
             flows,
             waiting: self.waiting.load(Ordering::Relaxed),
             allowed: self.allowed.load(Ordering::Relaxed),
@@ -229,7 +229,7 @@ impl Shared {
 
 /// Whatever holds it is part of an open flow.
 pub(crate) struct FlowGuard {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     id: u64,
 }
 

@@ -9,10 +9,10 @@ use std::ptr::{addr_of, addr_of_mut};
 
 /// Room for one message about an address, aligned as the system wants it.
 #[repr(C, align(8))]
-struct Room([u8; 64]);
+struct ControlBuffer([u8; 64]);
 
 /// Has the destination told beside every datagram.
-pub(crate) fn tell_destination(socket: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn request_destination(socket: BorrowedFd<'_>) -> io::Result<()> {
     let on: libc::c_int = 1;
     let length = libc::socklen_t::try_from(size_of::<libc::c_int>()).map_err(io::Error::other)?;
     // SAFETY: the descriptor is open as long as the borrow, and the option is a number that outlives the call.
@@ -35,7 +35,7 @@ pub(crate) fn receive_from(
 ) -> io::Result<(usize, SocketAddrV4, Ipv4Addr)> {
     // SAFETY: an address of IPv4 is plain numbers, for which zero is a value.
     let mut from: libc::sockaddr_in = unsafe { zeroed() };
-    let mut room = Room([0; 64]);
+    let mut control = ControlBuffer([0; 64]);
     let mut slice = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: a header of null pointers and zeros is a valid value.
     let mut header: libc::msghdr = unsafe { zeroed() };
@@ -44,8 +44,8 @@ pub(crate) fn receive_from(
         libc::socklen_t::try_from(size_of::<libc::sockaddr_in>()).map_err(io::Error::other)?;
     header.msg_iov = addr_of_mut!(slice);
     header.msg_iovlen = 1;
-    header.msg_control = room.0.as_mut_ptr().cast();
-    header.msg_controllen = room.0.len();
+    header.msg_control = control.0.as_mut_ptr().cast();
+    header.msg_controllen = control.0.len();
     // SAFETY: every pointer of the header leads to memory of the length beside it that outlives the call.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_DONTWAIT) };
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
@@ -80,7 +80,7 @@ pub(crate) fn send_from(
     name.sin_family = libc::sa_family_t::try_from(libc::AF_INET).map_err(io::Error::other)?;
     name.sin_port = to.port().to_be();
     name.sin_addr.s_addr = to.ip().to_bits().to_be();
-    let mut room = Room([0; 64]);
+    let mut control = ControlBuffer([0; 64]);
     let mut slice =
         libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let size = u32::try_from(size_of::<libc::in_pktinfo>()).map_err(io::Error::other)?;
@@ -91,7 +91,7 @@ pub(crate) fn send_from(
         libc::socklen_t::try_from(size_of::<libc::sockaddr_in>()).map_err(io::Error::other)?;
     header.msg_iov = addr_of_mut!(slice);
     header.msg_iovlen = 1;
-    header.msg_control = room.0.as_mut_ptr().cast();
+    header.msg_control = control.0.as_mut_ptr().cast();
     // SAFETY: it only computes.
     let space = unsafe { libc::CMSG_SPACE(size) };
     // SAFETY: it only computes.

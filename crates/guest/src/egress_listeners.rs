@@ -29,7 +29,7 @@ const MAKE: Duration = Duration::from_secs(5);
 
 /// What a socket is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Listened {
+pub(crate) enum ListenerPort {
     /// Connections to a port.
     Tcp(u16),
     /// Datagrams to a port.
@@ -49,7 +49,7 @@ pub(crate) fn run(warden: &OwnedFd, init: OwnedFd) -> ! {
     if is_up.is_err() || reported.is_err() {
         exit_now(1);
     }
-    while let Ok(Some((wanted, _))) = packet::receive::<Vec<Listened>>(warden) {
+    while let Ok(Some((wanted, _))) = packet::receive::<Vec<ListenerPort>>(warden) {
         let made: io::Result<Vec<OwnedFd>> = wanted.into_iter().map(make).collect();
         let answered = match &made {
             Ok(sockets) => {
@@ -76,10 +76,10 @@ fn set_up() -> Result<(), StepError> {
 }
 
 /// A socket that has this port at every address.
-fn make(what: Listened) -> io::Result<OwnedFd> {
+fn make(what: ListenerPort) -> io::Result<OwnedFd> {
     let (kind, port) = match what {
-        Listened::Tcp(port) => (SocketType::STREAM, port),
-        Listened::Udp(port) => (SocketType::DGRAM, port),
+        ListenerPort::Tcp(port) => (SocketType::STREAM, port),
+        ListenerPort::Udp(port) => (SocketType::DGRAM, port),
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let made = socket_with(AddressFamily::INET, kind, flags, None)?;
@@ -118,7 +118,7 @@ impl ListenerMaker {
     }
 
     /// Has sockets made, all or none. What comes from inside is looked at before it is believed to be what was asked for.
-    pub(crate) fn make(&self, wanted: &[Listened]) -> io::Result<Vec<OwnedFd>> {
+    pub(crate) fn make(&self, wanted: &[ListenerPort]) -> io::Result<Vec<OwnedFd>> {
         let mut made = Vec::with_capacity(wanted.len());
         for some in wanted.chunks(packet::MAX_FDS) {
             packet::send(&self.0, &some, &[])?;
@@ -137,10 +137,10 @@ impl ListenerMaker {
     }
 }
 
-fn check(socket: &OwnedFd, what: Listened) -> io::Result<()> {
+fn check(socket: &OwnedFd, what: ListenerPort) -> io::Result<()> {
     let (kind, port) = match what {
-        Listened::Tcp(port) => (SocketType::STREAM, port),
-        Listened::Udp(port) => (SocketType::DGRAM, port),
+        ListenerPort::Tcp(port) => (SocketType::STREAM, port),
+        ListenerPort::Udp(port) => (SocketType::DGRAM, port),
     };
     let address = SocketAddrV4::try_from(getsockname(socket)?).map_err(|_| Errno::BADMSG)?;
     let is_it = socket_domain(socket)? == AddressFamily::INET
@@ -156,15 +156,15 @@ mod tests {
 
     #[test]
     fn takes_only_sockets_it_asked_for() {
-        let tcp = make(Listened::Tcp(0)).unwrap();
+        let tcp = make(ListenerPort::Tcp(0)).unwrap();
         let port = SocketAddrV4::try_from(getsockname(&tcp).unwrap()).unwrap().port();
-        check(&tcp, Listened::Tcp(port)).unwrap();
-        assert!(check(&tcp, Listened::Udp(port)).is_err());
-        assert!(check(&tcp, Listened::Tcp(port ^ 1)).is_err());
-        let udp = make(Listened::Udp(0)).unwrap();
+        check(&tcp, ListenerPort::Tcp(port)).unwrap();
+        assert!(check(&tcp, ListenerPort::Udp(port)).is_err());
+        assert!(check(&tcp, ListenerPort::Tcp(port ^ 1)).is_err());
+        let udp = make(ListenerPort::Udp(0)).unwrap();
         let port = SocketAddrV4::try_from(getsockname(&udp).unwrap()).unwrap().port();
-        check(&udp, Listened::Udp(port)).unwrap();
+        check(&udp, ListenerPort::Udp(port)).unwrap();
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
-        assert!(check(&file, Listened::Tcp(port)).is_err());
+        assert!(check(&file, ListenerPort::Tcp(port)).is_err());
     }
 }

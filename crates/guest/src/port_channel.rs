@@ -26,7 +26,7 @@ pub(crate) const IDLE: u8 = b'I';
 
 /// What the guest is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum PortRequest {
     /// To join the end to this port, or [`NAMESPACES`].
     Port(u16),
     /// How long nothing has happened.
@@ -65,7 +65,7 @@ fn send_with(socket: impl AsFd, packet: &[u8], end: BorrowedFd<'_>) -> Result<()
 }
 
 /// What is asked for next, and the end it is about; `None` where nobody asks any more.
-pub(crate) fn receive(socket: impl AsFd) -> Result<Option<(Asked, OwnedFd)>, Errno> {
+pub(crate) fn receive(socket: impl AsFd) -> Result<Option<(PortRequest, OwnedFd)>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; 2];
@@ -79,8 +79,8 @@ pub(crate) fn receive(socket: impl AsFd) -> Result<Option<(Asked, OwnedFd)>, Err
     }
     match (received.bytes, end) {
         (0, _) => Ok(None),
-        (1, Some(end)) if bytes[0] == IDLE => Ok(Some((Asked::Idle, end))),
-        (2, Some(end)) => Ok(Some((Asked::Port(u16::from_le_bytes(bytes)), end))),
+        (1, Some(end)) if bytes[0] == IDLE => Ok(Some((PortRequest::Idle, end))),
+        (2, Some(end)) => Ok(Some((PortRequest::Port(u16::from_le_bytes(bytes)), end))),
         _ => Err(Errno::BADMSG),
     }
 }
@@ -99,14 +99,14 @@ mod tests {
         ask(&warden, 8080, far.as_fd()).unwrap();
         drop(far);
         let (port, end) = receive(&guest).unwrap().unwrap();
-        assert_eq!(port, Asked::Port(8080));
+        assert_eq!(port, PortRequest::Port(8080));
         UnixStream::from(end).write_all(b"hello").unwrap();
         let mut arrived = String::new();
         near.read_to_string(&mut arrived).unwrap();
         assert_eq!(arrived, "hello");
         let (_near, far) = UnixStream::pair().unwrap();
         ask_idle(&warden, far.as_fd()).unwrap();
-        assert!(matches!(receive(&guest), Ok(Some((Asked::Idle, _)))));
+        assert!(matches!(receive(&guest), Ok(Some((PortRequest::Idle, _)))));
         assert!(matches!(receive(&guest), Err(Errno::AGAIN)));
         drop(warden);
         assert!(matches!(receive(&guest), Ok(None)));

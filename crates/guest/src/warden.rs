@@ -281,7 +281,7 @@ impl Sandbox {
                     }
                     return Ok(());
                 }
-                Event::Asked { remove, caller } => {
+                Event::EndRequested { remove, caller } => {
                     self.end_if_alive(&mut event_loop)?;
                     if !remove && event_loop.init.is_some() {
                         self.record_end(EndNote::Stopped);

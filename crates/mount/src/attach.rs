@@ -41,11 +41,11 @@ const WITHIN: ResolveFlags = ResolveFlags::BENEATH
 
 /// What to do. The namespaces of users and of mounts come along.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Errand {
+pub(crate) enum AttachRequest {
     /// Make a mount.
-    Attach(Place),
+    Attach(MountTarget),
     /// Take away what a keeper that was killed left at a place, if it did.
-    Clear(Place),
+    Clear(MountTarget),
     /// Take one away. The folders of what was made come along: first that of the mount itself.
     Detach {
         /// Whom to become.
@@ -59,7 +59,7 @@ pub(crate) enum Errand {
 
 /// Where to make a mount.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct MountTarget {
     /// The FUSE device.
     pub(crate) device: PathBuf,
     /// The workspace.
@@ -76,7 +76,7 @@ pub(crate) struct Place {
 
 /// What became of it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Done {
+pub(crate) enum AttachOutcome {
     /// It is mounted. The device comes along, the folder that the mount lies in, and those of what was made.
     Attached {
         /// Whose the mount is.
@@ -123,37 +123,40 @@ impl<T, E: Into<io::Error>> StepContext<T> for Result<T, E> {
 /// # Errors
 /// If whoever gave it is gone.
 pub fn attach(channel: &Channel) -> io::Result<()> {
-    let Some((errand, fds)) = channel.receive::<Errand>()? else { return Ok(()) };
-    let done = match errand {
-        Errand::Attach(place) => mount(&place, fds),
-        Errand::Clear(place) => clear(&place, fds),
-        Errand::Detach { inside, name, made } => detach(inside, &name, &made, fds),
+    let Some((attach_request, fds)) = channel.receive::<AttachRequest>()? else { return Ok(()) };
+    let done = match attach_request {
+        AttachRequest::Attach(mount_target) => mount(&mount_target, fds),
+        AttachRequest::Clear(mount_target) => clear(&mount_target, fds),
+        AttachRequest::Detach { inside, name, made } => detach(inside, &name, &made, fds),
     };
     let (done, fds) = done.unwrap_or_else(|StepError { step, errno }| {
-        (Done::Failed { step, errno: errno.raw_os_error() }, Vec::new())
+        (AttachOutcome::Failed { step, errno: errno.raw_os_error() }, Vec::new())
     });
     channel.send_with(&done, &fds)
 }
 
-fn mount(place: &Place, fds: Vec<OwnedFd>) -> Result<(Done, Vec<OwnedFd>), StepError> {
+fn mount(
+    mount_target: &MountTarget,
+    fds: Vec<OwnedFd>,
+) -> Result<(AttachOutcome, Vec<OwnedFd>), StepError> {
     let (users, mounts, _) = namespaces(fds)?;
     join_users(&users)?;
-    let device = &place.device;
+    let device = &mount_target.device;
     let device = File::options()
         .read(true)
         .write(true)
         .open(device)
         .step(|| format!("open {}", device.display()))?;
     join(&mounts, LinkNameSpaceType::Mount)?;
-    become_inside(place.inside)?;
+    become_inside(mount_target.inside)?;
     let own = UserAndGroup {
         uid: rustix::process::getuid().as_raw(),
         gid: rustix::process::getgid().as_raw(),
     };
-    let owner = place.owner.unwrap_or(own);
+    let owner = mount_target.owner.unwrap_or(own);
     let mut made = MadeFolders::default();
-    let mounted = made.reach(place).and_then(|(parent, target)| {
-        let mount = new_mount(&device, owner, place.read_only)?;
+    let mounted = made.reach(mount_target).and_then(|(parent, target)| {
+        let mount = new_mount(&device, owner, mount_target.read_only)?;
         let flags =
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         move_mount(&mount, "", &target, "", flags).step(|| "attach the mount".to_owned())?;
@@ -164,7 +167,7 @@ fn mount(place: &Place, fds: Vec<OwnedFd>) -> Result<(Done, Vec<OwnedFd>), StepE
             let (folders, made) = made.0.into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
             let mut fds = vec![device.into(), parent];
             fds.extend(folders);
-            Ok((Done::Attached { owner, made }, fds))
+            Ok((AttachOutcome::Attached { owner, made }, fds))
         }
         Err(error) => {
             made.remove();
@@ -217,8 +220,8 @@ struct MadeFolders(Vec<(OwnedFd, String)>);
 
 impl MadeFolders {
     /// The place of the mount, an empty folder, and the folder it lies in.
-    fn reach(&mut self, place: &Place) -> Result<(OwnedFd, OwnedFd), StepError> {
-        let Place { workspace, names, .. } = place;
+    fn reach(&mut self, mount_target: &MountTarget) -> Result<(OwnedFd, OwnedFd), StepError> {
+        let MountTarget { workspace, names, .. } = mount_target;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let path = |depth: usize| format!("{workspace}/{}", names[..=depth].join("/"));
         let mut parent = None;
@@ -312,13 +315,16 @@ fn new_mount(device: &File, owner: UserAndGroup, read_only: bool) -> Result<Owne
 }
 
 /// Takes a mount away that nobody answers for any more. Whatever else is there stays.
-fn clear(place: &Place, fds: Vec<OwnedFd>) -> Result<(Done, Vec<OwnedFd>), StepError> {
+fn clear(
+    mount_target: &MountTarget,
+    fds: Vec<OwnedFd>,
+) -> Result<(AttachOutcome, Vec<OwnedFd>), StepError> {
     let (users, mounts, _) = namespaces(fds)?;
     join_users(&users)?;
     join(&mounts, LinkNameSpaceType::Mount)?;
-    become_inside(place.inside)?;
-    let Place { workspace, names, .. } = place;
-    let done = || Ok((Done::Detached { is_busy: false }, Vec::new()));
+    become_inside(mount_target.inside)?;
+    let MountTarget { workspace, names, .. } = mount_target;
+    let done = || Ok((AttachOutcome::Detached { is_busy: false }, Vec::new()));
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut folder =
         openat2(CWD, workspace.as_str(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
@@ -342,7 +348,7 @@ fn detach(
     name: &str,
     made: &[String],
     fds: Vec<OwnedFd>,
-) -> Result<(Done, Vec<OwnedFd>), StepError> {
+) -> Result<(AttachOutcome, Vec<OwnedFd>), StepError> {
     let (users, mounts, folders) = namespaces(fds)?;
     let mut folders = folders.into_iter();
     let step = || "unmount".to_owned();
@@ -362,5 +368,5 @@ fn detach(
         Err(errno) => return Err(errno).step(step),
     };
     MadeFolders(folders.zip(made.iter().cloned()).collect()).remove();
-    Ok((Done::Detached { is_busy }, Vec::new()))
+    Ok((AttachOutcome::Detached { is_busy }, Vec::new()))
 }

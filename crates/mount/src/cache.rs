@@ -32,9 +32,9 @@ pub(crate) struct BlockId {
 }
 
 /// Names a version of an object.
-pub(crate) fn object_id(place: &str, key: &str, version: &str, size: u64) -> [u8; 16] {
+pub(crate) fn object_id(store_address: &str, key: &str, version: &str, size: u64) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
-    for text in [place, key, version] {
+    for text in [store_address, key, version] {
         hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
     }
     hasher.update(&size.to_le_bytes());
@@ -248,8 +248,8 @@ mod tests {
             ("p", "k", "v", 4),
             ("pk", "", "v", 3),
         ];
-        for (place, key, version, size) in others {
-            assert_ne!(object_id(place, key, version, size), first);
+        for (store_address, key, version, size) in others {
+            assert_ne!(object_id(store_address, key, version, size), first);
         }
     }
 

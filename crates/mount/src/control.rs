@@ -140,7 +140,7 @@ impl Channel {
     /// As `send`.
     pub fn send_with<T: Serialize>(&self, message: &T, fds: &[OwnedFd]) -> io::Result<()> {
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        send_packet(&self.0, &line(message)?, &fds)
+        send_packet(&self.0, &encode_line(message)?, &fds)
     }
 
     /// The next message and its descriptors; none at the end.
@@ -154,7 +154,7 @@ impl Channel {
 }
 
 /// A message as it is sent.
-pub(crate) fn line<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+pub(crate) fn encode_line<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     Ok(line)

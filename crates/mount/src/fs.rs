@@ -286,7 +286,7 @@ impl Fs {
                 return Ok(());
             }
         }
-        let (folder, name) = self.whereabouts(node)?;
+        let (folder, name) = self.parent_and_name(node)?;
         match self.find(folder, &name).await? {
             Some(Entry::File(meta)) => file.learn(&meta),
             Some(Entry::Folder) | None => return Err(Errno::NOENT),
@@ -294,7 +294,7 @@ impl Fs {
         Ok(())
     }
 
-    fn whereabouts(&self, node: u64) -> Result<(u64, Arc<str>), Errno> {
+    fn parent_and_name(&self, node: u64) -> Result<(u64, Arc<str>), Errno> {
         let tree = self.tree();
         tree.path(node).ok_or(Errno::STALE)?;
         let node = tree.node(node).ok_or(Errno::STALE)?;
@@ -302,7 +302,7 @@ impl Fs {
     }
 
     /// Tells the warden what became of a change.
-    fn tell(
+    fn report_change(
         &self,
         op: &str,
         path: String,

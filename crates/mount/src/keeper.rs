@@ -26,13 +26,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::{JoinSet, LocalSet};
 
-use crate::attach::{Done, Errand, MAX_DEPTH, Place};
+use crate::attach::{AttachOutcome, AttachRequest, MAX_DEPTH, MountTarget};
 use crate::spec::MountSpec;
 use mount::Mount;
-use program::{Line, Namespaces, probe};
+use program::{Namespaces, PacketSocket, probe};
 
 /// How long a host may take to say what it wants.
-const SPEAK: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why something was not done.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl From<Refusal> for MountResponse {
 pub fn keep(warden: OwnedFd) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async {
-        let warden = Line::new(warden)?;
+        let warden = PacketSocket::new(warden)?;
         let Some((spec, fds)) = warden.receive_packet().await? else { return Ok(()) };
         let spec: KeeperSpec = bastide_proto::decode(&spec).map_err(io::Error::other)?;
         let namespaces = fds.into_iter().next().ok_or(io::ErrorKind::InvalidData)?;
@@ -89,12 +89,12 @@ struct Keeper {
 }
 
 /// The right to mount or unmount at a path.
-struct Taken<'a> {
+struct PathLock<'a> {
     keeper: &'a Keeper,
     path: String,
 }
 
-impl Drop for Taken<'_> {
+impl Drop for PathLock<'_> {
     fn drop(&mut self) {
         self.keeper.taken.borrow_mut().retain(|taken| *taken != self.path);
     }
@@ -114,7 +114,7 @@ impl Keeper {
     /// Does what a host wants, and says what became of it. One that went away meanwhile asks for the status.
     async fn answer(self: Rc<Self>, caller: OwnedFd) {
         let Ok(mut caller) = connection(caller) else { return };
-        let received = tokio::time::timeout(SPEAK, hear(&mut caller)).await;
+        let received = tokio::time::timeout(REQUEST_TIMEOUT, read_request(&mut caller)).await;
         let Ok(Ok(request)) = received else { return };
         let done = match request {
             MountRequest::Mount(order) => self.mount(*order).await.map(|()| MountResponse::Done),
@@ -139,14 +139,14 @@ impl Keeper {
         self.mounts.borrow().iter().find(|mount| mount.order.path == path).cloned()
     }
 
-    fn take(&self, path: &str) -> Result<Taken<'_>, Refusal> {
+    fn take(&self, path: &str) -> Result<PathLock<'_>, Refusal> {
         let mut taken = self.taken.borrow_mut();
         if taken.iter().any(|taken| taken == path) {
             let message = format!("{path} is being mounted or unmounted by somebody else");
             return Err(Refusal::new(MountRefusal::Conflict, message));
         }
         taken.push(path.to_owned());
-        Ok(Taken { keeper: self, path: path.to_owned() })
+        Ok(PathLock { keeper: self, path: path.to_owned() })
     }
 
     async fn mount(&self, order: MountOrder) -> Result<(), Refusal> {
@@ -222,7 +222,7 @@ impl Keeper {
 
     /// Takes away what a keeper left at a path that was killed.
     async fn clear(&self, path: &str) -> Result<(), Refusal> {
-        let place = Place {
+        let mount_target = MountTarget {
             device: PathBuf::new(),
             workspace: self.spec.workspace.clone(),
             names: self.names(path)?,
@@ -232,8 +232,8 @@ impl Keeper {
         };
         let failed =
             |why: String| Refusal::new(MountRefusal::Io, format!("cannot unmount {path}: {why}"));
-        match self.namespaces.run(&Errand::Clear(place), &[]).await {
-            Ok((Done::Failed { step, errno }, _)) => {
+        match self.namespaces.run(&AttachRequest::Clear(mount_target), &[]).await {
+            Ok((AttachOutcome::Failed { step, errno }, _)) => {
                 let errno = io::Error::from_raw_os_error(errno);
                 Err(failed(format!("cannot {step}: {errno}")))
             }
@@ -286,7 +286,7 @@ fn connection(caller: OwnedFd) -> io::Result<UnixStream> {
     UnixStream::from_std(caller)
 }
 
-async fn hear(caller: &mut UnixStream) -> io::Result<MountRequest> {
+async fn read_request(caller: &mut UnixStream) -> io::Result<MountRequest> {
     let mut prefix = [0; LENGTH_BYTES];
     caller.read_exact(&mut prefix).await?;
     let length = prefixed_length(prefix, MAX_MOUNT_MESSAGE).ok_or(io::ErrorKind::InvalidData)?;

@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::MountSpec;
-use crate::store::{Fault, Store, Unreachable};
+use crate::store::{Store, StoreError, Unreachable};
 
 /// How far clocks may be apart for signatures to be believed, in seconds.
 const MAX_SKEW: u64 = 15 * 60;
@@ -110,10 +110,10 @@ pub enum ProbeError {
 /// # Errors
 /// Why it cannot be used.
 pub async fn probe(spec: &MountSpec) -> Result<(), ProbeError> {
-    let settings = |fault: Fault| ProbeError::Settings { message: fault.to_string() };
+    let settings = |fault: StoreError| ProbeError::Settings { message: fault.to_string() };
     let store = Store::open(spec).map_err(settings)?;
     let root = spec.root();
-    let explain = |fault: &Fault| explain(store.place(), fault);
+    let explain = |fault: &StoreError| explain(store.store_address(), fault);
     let page = store.list(&root, true, None, 1).await.map_err(|fault| explain(&fault))?;
     if root.is_empty() || !page.objects.is_empty() {
         return Ok(());
@@ -121,7 +121,7 @@ pub async fn probe(spec: &MountSpec) -> Result<(), ProbeError> {
     let prefix = root.trim_end_matches('/');
     match store.head(prefix).await {
         Ok(Some(_)) => Err(ProbeError::PrefixIsFile {
-            place: store.place().to_owned(),
+            place: store.store_address().to_owned(),
             prefix: prefix.to_owned(),
         }),
         Ok(None) => Ok(()),
@@ -129,19 +129,23 @@ pub async fn probe(spec: &MountSpec) -> Result<(), ProbeError> {
     }
 }
 
-fn explain(place: &str, fault: &Fault) -> ProbeError {
+fn explain(place: &str, fault: &StoreError) -> ProbeError {
     let (place, message) = (place.to_owned(), fault.to_string());
     match fault {
-        Fault::Settings(_) => ProbeError::Settings { message },
-        Fault::Credentials(_) => ProbeError::BadKey { place, message },
-        Fault::Unreachable { kind: Unreachable::Name, .. } => {
+        StoreError::Settings(_) => ProbeError::Settings { message },
+        StoreError::Credentials(_) => ProbeError::BadKey { place, message },
+        StoreError::Unreachable { kind: Unreachable::Name, .. } => {
             ProbeError::UnknownHost { place, message }
         }
-        Fault::Unreachable { kind: Unreachable::Refused, .. } => ProbeError::Refused { place },
-        Fault::Unreachable { kind: Unreachable::Tls, .. } => ProbeError::Tls { place, message },
-        Fault::Unreachable { .. } | Fault::Silent(_) => ProbeError::Unreachable { place, message },
-        Fault::Lies(_) => ProbeError::WrongEndpoint { place, message },
-        Fault::Refused { status, code, skew, .. } => {
+        StoreError::Unreachable { kind: Unreachable::Refused, .. } => ProbeError::Refused { place },
+        StoreError::Unreachable { kind: Unreachable::Tls, .. } => {
+            ProbeError::Tls { place, message }
+        }
+        StoreError::Unreachable { .. } | StoreError::Stalled(_) => {
+            ProbeError::Unreachable { place, message }
+        }
+        StoreError::Inconsistent(_) => ProbeError::WrongEndpoint { place, message },
+        StoreError::Refused { status, code, skew, .. } => {
             let skew = skew.filter(|seconds| *seconds > MAX_SKEW);
             explain_refusal(place, message, *status, code, skew)
         }
@@ -195,7 +199,7 @@ mod tests {
 
     fn explained(status: u16, code: &str, skew: Option<u64>) -> String {
         let status = StatusCode::from_u16(status).unwrap();
-        let fault = Fault::Refused { status, code: code.into(), message: String::new(), skew };
+        let fault = StoreError::Refused { status, code: code.into(), message: String::new(), skew };
         let error = serde_json::to_value(explain("p", &fault)).unwrap();
         error["reason"].as_str().unwrap().to_owned()
     }

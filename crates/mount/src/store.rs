@@ -17,12 +17,12 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use crate::spec::{GcsAuth, MountSpec, Source};
-pub(crate) use http::{Body, Fault, Unreachable};
+pub(crate) use http::{Body, StoreError, Unreachable};
 pub(crate) use names::{MAX_KEY, relative_name};
 
 /// What a store says of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Meta {
+pub(crate) struct ObjectMeta {
     pub(crate) size: u64,
     pub(crate) mtime: SystemTime,
     /// Names the content: another content has another version.
@@ -31,8 +31,8 @@ pub(crate) struct Meta {
 
 /// A part of a listing.
 #[derive(Debug, Default)]
-pub(crate) struct Page {
-    pub(crate) objects: Vec<(String, Meta)>,
+pub(crate) struct ListPage {
+    pub(crate) objects: Vec<(String, ObjectMeta)>,
     /// With their trailing slash.
     pub(crate) folders: Vec<String>,
     /// Where the listing goes on.
@@ -77,9 +77,9 @@ macro_rules! each {
 
 impl Store {
     /// Prepares to talk; reads certificates and resolver settings, sends nothing.
-    pub(crate) fn open(spec: &MountSpec) -> Result<Self, Fault> {
+    pub(crate) fn open(spec: &MountSpec) -> Result<Self, StoreError> {
         if let Some(fault) = spec.fault() {
-            return Err(Fault::Settings(fault));
+            return Err(StoreError::Settings(fault));
         }
         let http = http::Http::new(spec)?;
         match &spec.source {
@@ -111,11 +111,11 @@ impl Store {
     }
 
     /// Names the place, for the cache and for errors; holds no secret.
-    pub(crate) fn place(&self) -> &str {
+    pub(crate) fn store_address(&self) -> &str {
         match self {
-            Self::S3(store) => store.place(),
-            Self::Azure(store) => store.place(),
-            Self::Gcs(store) => store.place(),
+            Self::S3(store) => store.store_address(),
+            Self::Azure(store) => store.store_address(),
+            Self::Gcs(store) => store.store_address(),
         }
     }
 
@@ -140,12 +140,12 @@ impl Store {
         flat: bool,
         token: Option<&str>,
         limit: u32,
-    ) -> Result<Page, Fault> {
+    ) -> Result<ListPage, StoreError> {
         each!(self.list(prefix, flat, token, limit))
     }
 
     /// What is known of one object.
-    pub(crate) async fn head(&self, key: &str) -> Result<Option<Meta>, Fault> {
+    pub(crate) async fn head(&self, key: &str) -> Result<Option<ObjectMeta>, StoreError> {
         match each!(self.head(key)) {
             Ok(meta) => Ok(Some(meta)),
             Err(fault) if fault.is_missing() => Ok(None),
@@ -157,33 +157,37 @@ impl Store {
     pub(crate) async fn get(
         &self,
         key: &str,
-        meta: &Meta,
+        meta: &ObjectMeta,
         from: u64,
         to: u64,
-    ) -> Result<Body, Fault> {
+    ) -> Result<Body, StoreError> {
         let body = each!(self.get(key, meta, from, to))?;
         body.check_range(from, to, meta.size)
     }
 
     /// Stores an object whole; its version.
-    pub(crate) async fn put(&self, key: &str, bytes: Bytes) -> Result<Meta, Fault> {
+    pub(crate) async fn put(&self, key: &str, bytes: Bytes) -> Result<ObjectMeta, StoreError> {
         let size = bytes.len() as u64;
         let version: String = each!(self.put(key, bytes))?;
         self.stored(key, size, &version).await
     }
 
-    pub(crate) async fn begin(&self, key: &str, size: u64) -> Result<Upload, Fault> {
+    pub(crate) async fn begin(&self, key: &str, size: u64) -> Result<Upload, StoreError> {
         let id = each!(self.begin(key))?;
         Ok(Upload { key: key.to_owned(), id, size })
     }
 
     /// Sends one part; what the store calls it.
-    pub(crate) async fn part(&self, upload: &Upload, part: Part) -> Result<String, Fault> {
+    pub(crate) async fn part(&self, upload: &Upload, part: Part) -> Result<String, StoreError> {
         each!(self.part(upload, part))
     }
 
     /// Makes the object of its parts.
-    pub(crate) async fn complete(&self, upload: &Upload, parts: &[String]) -> Result<Meta, Fault> {
+    pub(crate) async fn complete(
+        &self,
+        upload: &Upload,
+        parts: &[String],
+    ) -> Result<ObjectMeta, StoreError> {
         let version = each!(self.complete(upload, parts))?;
         self.stored(&upload.key, upload.size, &version).await
     }
@@ -194,13 +198,18 @@ impl Store {
     }
 
     /// Copies an object of this size inside the store.
-    pub(crate) async fn copy(&self, from: &str, to: &str, size: u64) -> Result<Meta, Fault> {
+    pub(crate) async fn copy(
+        &self,
+        from: &str,
+        to: &str,
+        size: u64,
+    ) -> Result<ObjectMeta, StoreError> {
         let version = each!(self.copy(from, to))?;
         self.stored(to, size, &version).await
     }
 
     /// Removes an object; one that is gone is removed.
-    pub(crate) async fn delete(&self, key: &str) -> Result<(), Fault> {
+    pub(crate) async fn delete(&self, key: &str) -> Result<(), StoreError> {
         match each!(self.delete(key)) {
             Err(fault) if fault.is_missing() => Ok(()),
             other => other,
@@ -208,15 +217,15 @@ impl Store {
     }
 
     /// Some stores do not say which version they made.
-    async fn stored(&self, key: &str, size: u64, version: &str) -> Result<Meta, Fault> {
+    async fn stored(&self, key: &str, size: u64, version: &str) -> Result<ObjectMeta, StoreError> {
         if version.is_empty() {
             let meta = self.head(key).await?;
             return match meta {
                 Some(meta) if meta.size == size => Ok(meta),
-                _ => Err(Fault::Lies("an object that was stored is not there".into())),
+                _ => Err(StoreError::Inconsistent("an object that was stored is not there".into())),
             };
         }
-        Ok(Meta { size, mtime: SystemTime::now(), version: version.into() })
+        Ok(ObjectMeta { size, mtime: SystemTime::now(), version: version.into() })
     }
 }
 

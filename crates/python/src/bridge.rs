@@ -19,7 +19,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use tokio::task::AbortHandle;
 
-use crate::runtime::Held;
+use crate::runtime::ProcessBound;
 use crate::{errors, runtime, sys};
 
 /// How often a waiting call looks for signals.
@@ -59,7 +59,7 @@ impl Queue {
 /// What an event loop is still to be told.
 #[pyclass(frozen, module = "bastide._native")]
 pub(crate) struct Mailbox {
-    queue: Held<Arc<Queue>>,
+    queue: ProcessBound<Arc<Queue>>,
 }
 
 #[pymethods]
@@ -98,7 +98,7 @@ impl Finished {
 
 /// Ends a call that nobody waits for any more, and with it what it does in the sandbox.
 #[pyclass(frozen, module = "bastide._native")]
-pub(crate) struct Abort(Held<AbortHandle>);
+pub(crate) struct Abort(ProcessBound<AbortHandle>);
 
 #[pymethods]
 impl Abort {
@@ -154,7 +154,7 @@ fn promise<T: Send + 'static>(
         let result: Finish = Box::new(move |py| finish(py, op, done, convert));
         queue.push(Finished { future: waiting, result });
     });
-    let abort = Bound::new(py, Abort(Held::new("call", task.abort_handle())))?;
+    let abort = Bound::new(py, Abort(ProcessBound::new("call", task.abort_handle())))?;
     future.setattr(intern!(py, "_abort"), abort)?;
     Ok(future.unbind())
 }
@@ -217,7 +217,7 @@ fn queue_of(py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<Arc<Queue
         }
     }
     let queue = Arc::new(Queue { finished: Mutex::default(), bell: sys::eventfd()? });
-    let mailbox = Mailbox { queue: Held::new("mailbox", Arc::clone(&queue)) };
+    let mailbox = Mailbox { queue: ProcessBound::new("mailbox", Arc::clone(&queue)) };
     let mailbox = Bound::new(py, mailbox)?;
     let deliver = mailbox.getattr(intern!(py, "deliver"))?;
     event_loop.call_method1(intern!(py, "add_reader"), (queue.bell.as_raw_fd(), deliver))?;

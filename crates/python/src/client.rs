@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use serde_json::{Value, json};
 
 use crate::bridge::call;
-use crate::runtime::{self, Held};
+use crate::runtime::{self, ProcessBound};
 use crate::session::NativeSession;
 use crate::settings::{self, Settings};
 use crate::{convert, errors, journal};
@@ -23,7 +23,7 @@ use crate::{convert, errors, journal};
 /// Sessions of one home on one backend.
 #[pyclass(frozen, name = "Client", module = "bastide._native")]
 pub(crate) struct NativeClient {
-    client: Held<Client>,
+    client: ProcessBound<Client>,
 }
 
 #[pymethods]
@@ -59,7 +59,7 @@ impl NativeClient {
             Some(read) => client.with_environment(reader(read)),
             None => client,
         };
-        Ok(Self { client: Held::new("client", client) })
+        Ok(Self { client: ProcessBound::new("client", client) })
     }
 
     /// Makes a session.

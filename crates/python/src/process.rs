@@ -12,13 +12,13 @@ use tokio::sync::{Mutex, watch};
 
 use crate::bridge::call;
 use crate::convert;
-use crate::runtime::Held;
+use crate::runtime::ProcessBound;
 
 /// A command whose output is read while it runs. It ends when nobody has it any more.
 #[pyclass(frozen, name = "Process", module = "bastide._native")]
 pub(crate) struct NativeProcess {
-    process: Held<Arc<Mutex<Option<Process>>>>,
-    writer: Held<ProcessWriter>,
+    process: ProcessBound<Arc<Mutex<Option<Process>>>>,
+    writer: ProcessBound<ProcessWriter>,
     /// What it said, and nobody was told yet.
     output: Arc<Output>,
     /// Whether it was ended: whoever waits for what it says waits no more.
@@ -28,8 +28,8 @@ pub(crate) struct NativeProcess {
 impl NativeProcess {
     pub(crate) fn new(process: Process) -> Self {
         Self {
-            writer: Held::new("process", process.writer()),
-            process: Held::new("process", Arc::new(Mutex::new(Some(process)))),
+            writer: ProcessBound::new("process", process.writer()),
+            process: ProcessBound::new("process", Arc::new(Mutex::new(Some(process)))),
             output: Arc::default(),
             ended: watch::Sender::new(false),
         }

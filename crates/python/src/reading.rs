@@ -18,13 +18,17 @@ pub(crate) fn files<'a>(session: &'a Session, user: Option<&String>) -> Files<'a
 }
 
 /// A whole file in memory, or a file without a name that it was copied to.
-pub(crate) enum Read {
+pub(crate) enum FileContent {
     Small(BytesMut),
     Large(File),
 }
 
 /// Reads a file.
-pub(crate) async fn read(session: &Session, path: &str, user: Option<&String>) -> Result<Read> {
+pub(crate) async fn read(
+    session: &Session,
+    path: &str,
+    user: Option<&String>,
+) -> Result<FileContent> {
     let mut reader = files(session, user).open(path).await?;
     if reader.size() <= SMALL {
         let mut all = BytesMut::new();
@@ -35,7 +39,7 @@ pub(crate) async fn read(session: &Session, path: &str, user: Option<&String>) -
             }
         }
         if (all.len() as u64) <= 2 * SMALL {
-            return Ok(Read::Small(all));
+            return Ok(FileContent::Small(all));
         }
         reader = files(session, user).open(path).await?;
     }
@@ -54,5 +58,5 @@ pub(crate) async fn read(session: &Session, path: &str, user: Option<&String>) -
     }
     copy.set_len(length).map_err(failed)?;
     copy.rewind().map_err(failed)?;
-    Ok(Read::Large(copy))
+    Ok(FileContent::Large(copy))
 }

@@ -59,13 +59,13 @@ fn make() -> io::Result<Runtime> {
 /// A value that belongs to the process it was made in. In a forked child it can be neither used nor
 /// dropped: both would speak to the guest from two processes.
 #[derive(Debug)]
-pub(crate) struct Held<T: 'static> {
+pub(crate) struct ProcessBound<T: 'static> {
     pid: u32,
     what: &'static str,
     value: Option<T>,
 }
 
-impl<T> Held<T> {
+impl<T> ProcessBound<T> {
     pub(crate) fn new(what: &'static str, value: T) -> Self {
         Self { pid: process::id(), what, value: Some(value) }
     }
@@ -86,7 +86,7 @@ pub(crate) fn made_before_fork(what: &str) -> PyErr {
     ))
 }
 
-impl<T> Drop for Held<T> {
+impl<T> Drop for ProcessBound<T> {
     fn drop(&mut self) {
         let value = self.value.take();
         if self.pid != process::id() {
@@ -111,7 +111,7 @@ impl<T> Drop for Held<T> {
 }
 
 /// What a thread that forks holds, so that a child finds nothing locked for ever.
-struct Forking {
+struct ForkState {
     _locks: ForkGuard,
     runtime: MutexGuard<'static, Option<(u32, Runtime)>>,
     /// What was dropped meanwhile: Python may collect garbage before it forks.
@@ -119,21 +119,21 @@ struct Forking {
 }
 
 thread_local! {
-    static FORKING: RefCell<Option<Forking>> = const { RefCell::new(None) };
+    static FORKING: RefCell<Option<ForkState>> = const { RefCell::new(None) };
 }
 
 /// Waits until no other thread is in the middle of what a child could never finish.
 #[pyfunction]
 pub(crate) fn before_fork() {
     let runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let held = Forking { _locks: ForkGuard::acquire(), runtime, dropped: Vec::new() };
+    let held = ForkState { _locks: ForkGuard::acquire(), runtime, dropped: Vec::new() };
     FORKING.set(Some(held));
 }
 
 /// Lets other threads go on.
 #[pyfunction]
 pub(crate) fn after_fork_in_parent() {
-    let Some(Forking { _locks, runtime, dropped }) = FORKING.take() else { return };
+    let Some(ForkState { _locks, runtime, dropped }) = FORKING.take() else { return };
     drop((_locks, runtime));
     let handle = handle();
     let _entered = handle.as_ref().ok().map(Handle::enter);
@@ -143,7 +143,7 @@ pub(crate) fn after_fork_in_parent() {
 /// Closes the copies of descriptors that would keep the parent's sessions up.
 #[pyfunction]
 pub(crate) fn after_fork_in_child() {
-    if let Some(Forking { _locks, runtime, dropped }) = FORKING.take() {
+    if let Some(ForkState { _locks, runtime, dropped }) = FORKING.take() {
         drop((_locks, runtime));
         let _leaked = mem::ManuallyDrop::new(dropped);
     }

@@ -16,8 +16,8 @@ use crate::command::{Env, command, output, with_cwd, with_shell};
 use crate::download::download;
 use crate::parcel::{self, Item};
 use crate::process::NativeProcess;
-use crate::reading::{Read, files, read};
-use crate::runtime::Held;
+use crate::reading::{FileContent, files, read};
+use crate::runtime::ProcessBound;
 use crate::source::Source;
 use crate::{convert, errors};
 
@@ -27,12 +27,12 @@ const TERMINAL: (u16, u16) = (24, 80);
 /// A live session.
 #[pyclass(frozen, name = "Session", module = "bastide._native")]
 pub(crate) struct NativeSession {
-    session: Held<Arc<Session>>,
+    session: ProcessBound<Arc<Session>>,
 }
 
 impl NativeSession {
     pub(crate) fn new(session: Session) -> Self {
-        Self { session: Held::new("session", Arc::new(session)) }
+        Self { session: ProcessBound::new("session", Arc::new(session)) }
     }
 
     pub(crate) fn share(&self) -> PyResult<Arc<Session>> {
@@ -145,8 +145,8 @@ impl NativeSession {
         let session = self.share()?;
         let work = async move { read(&session, &path, user.as_ref()).await };
         call(py, "read", work, |py, read| match read {
-            Read::Small(bytes) => convert::bytes(py, &bytes),
-            Read::Large(file) => file.into_raw_fd().into_py_any(py),
+            FileContent::Small(bytes) => convert::bytes(py, &bytes),
+            FileContent::Large(file) => file.into_raw_fd().into_py_any(py),
         })
     }
 

@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 
 use bastide::compat::raise;
-use bastide::egress::{WordError, with_words};
+use bastide::egress::{ShorthandError, with_shorthand};
 use bastide::model::document::Format;
 use bastide::model::error::CLASSES;
 use bastide::model::policy::Policy;
@@ -88,16 +88,18 @@ fn policy(value: &Value) -> Result<Option<Policy>> {
         (_, _, Value::Null) => Policy::default(),
         (_, _, said) => Policy::from_value(said)?,
     };
-    let refused = |error: WordError| match error {
-        WordError::Allow { text, why } => raise::value_error(format!("allow {text:?}: {why}")),
-        WordError::Secret { name, why } => raise::value_error(format!("secrets {name:?}: {why}"))
-            .with_hint("write SOURCE@HOST, with env:VARIABLE, file:PATH or cmd:COMMAND for SOURCE"),
-        WordError::Policy(error) => error,
+    let refused = |error: ShorthandError| match error {
+        ShorthandError::Allow { text, why } => raise::value_error(format!("allow {text:?}: {why}")),
+        ShorthandError::Secret { name, why } => raise::value_error(format!(
+            "secrets {name:?}: {why}"
+        ))
+        .with_hint("write SOURCE@HOST, with env:VARIABLE, file:PATH or cmd:COMMAND for SOURCE"),
+        ShorthandError::Policy(error) => error,
         other => raise::value_error(format!("policy: {other:?}")),
     };
     let secrets: Vec<_> =
         secrets.iter().map(|(name, source)| (name.as_str(), source.as_str())).collect();
-    with_words(policy, &allow, &secrets).map(Some).map_err(refused)
+    with_shorthand(policy, &allow, &secrets).map(Some).map_err(refused)
 }
 
 /// When the session ends by itself: after so many seconds, or so many in which nothing happens.

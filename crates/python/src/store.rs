@@ -10,14 +10,14 @@ use pyo3::prelude::*;
 use serde_json::json;
 
 use crate::bridge::call;
-use crate::runtime::Held;
+use crate::runtime::ProcessBound;
 use crate::session::NativeSession;
 use crate::{convert, errors, sys};
 
 /// The content-addressed snapshots of one home.
 #[pyclass(frozen, name = "Store", module = "bastide._native")]
 pub(crate) struct NativeStore {
-    store: Held<Arc<Store>>,
+    store: ProcessBound<Arc<Store>>,
 }
 
 fn failed(error: impl std::fmt::Display) -> Error {
@@ -37,7 +37,7 @@ impl NativeStore {
     fn new(py: Python<'_>, home: PathBuf) -> PyResult<Self> {
         let store = Store::open(home.join("snapshots"))
             .map_err(|error| errors::raise(py, &error, "snapshot"))?;
-        Ok(Self { store: Held::new("store", Arc::new(store)) })
+        Ok(Self { store: ProcessBound::new("store", Arc::new(store)) })
     }
 
     /// Whether there is a snapshot of that name.

@@ -38,12 +38,12 @@ pub struct DockerSandbox {
     wanted: DockerRun,
     home: RunHome,
     program: PathBuf,
-    live: LiveRuns<Live>,
+    live: LiveRuns<LiveRun>,
 }
 
 /// A run that was prepared.
 #[derive(Debug)]
-struct Live {
+struct LiveRun {
     workspace: Arc<Workspace>,
     results: PathBuf,
     label: String,
@@ -120,7 +120,7 @@ impl RunBackend for DockerSandbox {
         session.sandbox_name.clone_from(&self.wanted.name);
         session.metadata.insert("agent_id".to_owned(), agent.spec.name.clone().into());
         let results = self.home.results(&id);
-        let live = Live { workspace: Arc::new(workspace), results, label, env };
+        let live = LiveRun { workspace: Arc::new(workspace), results, label, env };
         self.live.insert(id, live);
         Ok(session)
     }
@@ -174,9 +174,9 @@ async fn containers(program: &Path, label: &str, which: &[&str]) -> Result<Vec<S
     Ok(request(program, &asked).await?.lines().map(str::to_owned).collect())
 }
 
-async fn request_for(program: &Path, words: &[&str], containers: Vec<String>) -> Result<()> {
+async fn request_for(program: &Path, args: &[&str], containers: Vec<String>) -> Result<()> {
     for container in containers {
-        match request(program, &[words, &[&container]].concat()).await {
+        match request(program, &[args, &[&container]].concat()).await {
             // It went by itself meanwhile.
             Err(error) if error.message().contains("No such container") => {}
             Err(error) if error.message().contains("is not running") => {}
@@ -188,10 +188,10 @@ async fn request_for(program: &Path, words: &[&str], containers: Vec<String>) ->
 }
 
 /// One request, under a deadline.
-async fn request(program: &Path, words: &[&str]) -> Result<String> {
+async fn request(program: &Path, args: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
-    command.args(words).stdin(Stdio::null()).kill_on_drop(true);
-    let what = words.first().copied().unwrap_or_default();
+    command.args(args).stdin(Stdio::null()).kill_on_drop(true);
+    let what = args.first().copied().unwrap_or_default();
     let Ok(output) = tokio::time::timeout(REQUEST, command.output()).await else {
         let message = format!("`docker {what}` did not answer");
         return Err(Error::new(ErrorKind::Timeout, message));

@@ -7,7 +7,7 @@
 //! read; and what is in an object is named by its hash.
 
 pub(crate) mod config;
-pub(crate) mod place;
+pub(crate) mod location;
 pub(crate) mod refs;
 
 use std::ffi::OsStr;
@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
 use crate::collect::HashKind;
-use place::Place;
+use location::GitLocation;
 
 /// How long one command of git may take.
 const DEADLINE: Duration = Duration::from_secs(600);
@@ -65,7 +65,7 @@ pub(crate) struct GitDir {
 
 /// What one command of git is given besides its arguments.
 #[derive(Debug, Default)]
-pub(crate) struct Setting<'s> {
+pub(crate) struct GitContext<'s> {
     pub(crate) work_tree: Option<&'s Path>,
     pub(crate) index: Option<&'s Path>,
     /// Where objects are written, if not in the repository of our own.
@@ -74,7 +74,7 @@ pub(crate) struct Setting<'s> {
 
 impl GitDir {
     /// Makes one at `path`, which is not there, over the objects of `place`.
-    pub(crate) fn make(path: &Path, place: &Place) -> io::Result<Self> {
+    pub(crate) fn make(path: &Path, place: &GitLocation) -> io::Result<Self> {
         fs::create_dir(path)?;
         for folder in ["objects", "objects/info", "refs", "refs/heads", "info"] {
             fs::create_dir(path.join(folder))?;
@@ -97,7 +97,7 @@ impl GitDir {
         fs::write(path.join("objects/info/alternates"), format!("{objects}\n"))?;
         let shallow = place.common_dir.join("shallow");
         if shallow.symlink_metadata().is_ok() {
-            fs::write(path.join("shallow"), place::read(&shallow)?)?;
+            fs::write(path.join("shallow"), location::read(&shallow)?)?;
         }
         Ok(Self { path: path.to_owned() })
     }
@@ -114,19 +114,19 @@ impl GitDir {
     /// Git in this repository; `input` is what it reads.
     pub(crate) async fn run<A: AsRef<OsStr>>(
         &self,
-        setting: &Setting<'_>,
+        context: &GitContext<'_>,
         arguments: impl IntoIterator<Item = A>,
         input: File,
     ) -> Result<String> {
         let mut command = git();
         command.env("GIT_DIR", &self.path).current_dir(&self.path);
-        if let Some(work_tree) = setting.work_tree {
+        if let Some(work_tree) = context.work_tree {
             command.env("GIT_WORK_TREE", work_tree);
         }
-        if let Some(index) = setting.index {
+        if let Some(index) = context.index {
             command.env("GIT_INDEX_FILE", index);
         }
-        if let Some(objects) = setting.objects {
+        if let Some(objects) = context.objects {
             command.env("GIT_OBJECT_DIRECTORY", objects);
         }
         command.args(arguments);

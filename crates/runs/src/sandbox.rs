@@ -137,12 +137,12 @@ pub struct Sandbox {
     client: Client,
     home: RunHome,
     options: SandboxOptions,
-    live: LiveRuns<Live>,
+    live: LiveRuns<LiveRun>,
 }
 
 /// A run that was prepared.
 #[derive(Debug)]
-struct Live {
+struct LiveRun {
     session: Session,
     workspace: Arc<Workspace>,
     results: PathBuf,
@@ -154,7 +154,7 @@ struct Live {
 
 /// A session for a run, and how commands run there.
 #[derive(Debug)]
-struct Booted {
+struct BootedRun {
     session: Session,
     cwd: Option<GuestPath>,
     home: Option<String>,
@@ -203,7 +203,7 @@ impl Sandbox {
         workspace: &Workspace,
         id: SessionId,
         config: &RunConfig,
-    ) -> Result<Booted> {
+    ) -> Result<BootedRun> {
         workspace.note_session(id.as_str())?;
         let mut manifest = self.options.manifest.clone();
         let folder = text(workspace.folder())?.to_owned();
@@ -234,7 +234,7 @@ impl Sandbox {
         create.id = Some(id);
         create.tied_to_owner = self.options.remove_on_exit;
         create.env.extend(config.env.iter().cloned());
-        Ok(Booted { session: self.client.create(&manifest, create).await?, cwd, home })
+        Ok(BootedRun { session: self.client.create(&manifest, create).await?, cwd, home })
     }
 }
 
@@ -283,24 +283,25 @@ impl RunBackend for Sandbox {
         let mut config = config.clone();
         let own = agent.spec.env.iter().map(|(key, value)| (key.clone(), value.clone()));
         config.env.splice(0..0, own);
-        let Booted { session, cwd, home } = match self.boot(&workspace, session_id, &config).await {
-            Ok(booted) => booted,
-            Err(error) => {
-                return match self.discard(workspace).await {
-                    Ok(()) => Err(error),
-                    Err(left) => {
-                        Err(error.with_hint(format!("`sweep` removes what is left: {left}")))
-                    }
-                };
-            }
-        };
+        let BootedRun { session, cwd, home } =
+            match self.boot(&workspace, session_id, &config).await {
+                Ok(booted) => booted,
+                Err(error) => {
+                    return match self.discard(workspace).await {
+                        Ok(()) => Err(error),
+                        Err(left) => {
+                            Err(error.with_hint(format!("`sweep` removes what is left: {left}")))
+                        }
+                    };
+                }
+            };
         let mut prepared = RunSession::new(id.clone(), workspace.folder());
         prepared.sandbox_name.clone_from(&self.options.name);
         prepared.metadata.insert("agent_id".to_owned(), agent.spec.name.clone().into());
         let receipt = session.receipt().rung.as_str();
         prepared.metadata.insert(ISOLATION.to_owned(), receipt.into());
         let results = self.home.results(&id);
-        let live = Live { session, workspace: Arc::new(workspace), results, cwd, home };
+        let live = LiveRun { session, workspace: Arc::new(workspace), results, cwd, home };
         self.live.insert(prepared.id.clone(), live);
         Ok(prepared)
     }
@@ -326,7 +327,7 @@ impl RunBackend for Sandbox {
     async fn cleanup(&self, session: &RunSession) -> Result<()> {
         let live = self.live.get(session)?;
         self.live.remove(session);
-        let Some(Live { session, workspace, .. }) = Arc::into_inner(live) else {
+        let Some(LiveRun { session, workspace, .. }) = Arc::into_inner(live) else {
             return Err(Error::new(ErrorKind::Conflict, "the run is still being used"));
         };
         let Some(workspace) = Arc::into_inner(workspace) else {

@@ -143,7 +143,7 @@ impl<'l> Listener<'l> {
     }
 
     /// Tells of something.
-    pub fn tell(&mut self, event: RunEvent) {
+    pub fn notify(&mut self, event: RunEvent) {
         if let Some(receiver) = &mut self.receiver {
             receiver(event);
         }
@@ -156,7 +156,7 @@ impl<'l> Listener<'l> {
             None => Some(line.to_owned()),
         };
         if let Some(text) = text {
-            self.tell(RunEvent::Line { stream, text });
+            self.notify(RunEvent::Line { stream, text });
         }
     }
 }

@@ -5,14 +5,14 @@
 //! the next git that the user runs finds nothing planted. A clone shares nothing with it, not an inode.
 //! What the agent did comes back as a patch, or as one commit on a branch that we write.
 
-mod carry;
+mod agent_files;
 pub(crate) mod collected;
 mod commit;
 mod copy;
 pub(crate) mod journal;
 mod outputs;
-mod place;
 mod protect;
+mod uncommitted;
 mod worktree;
 
 use std::fs;
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agents::MaterialisedFile;
 use crate::collect::{Baseline, BaselineOptions, Changes, Oid};
-use crate::git::place::Place;
+use crate::git::location::GitLocation;
 use crate::git::refs;
 use journal::{Journal, RunFolder};
 
@@ -52,7 +52,7 @@ pub enum WorkspaceMode {
 pub enum Uncommitted {
     /// The agent gets it.
     #[default]
-    Carried,
+    CloneState,
     /// The run is refused.
     Refused,
 }
@@ -125,7 +125,7 @@ pub struct Staged(fs::File);
 /// Where a change comes back.
 #[derive(Debug, Clone)]
 struct Target {
-    place: Place,
+    place: GitLocation,
     /// The full name of the branch.
     name: String,
     /// What it starts from, if there is a commit yet.
@@ -150,7 +150,7 @@ impl Workspace {
             let message = format!("cannot work in {}: {error}", source.display());
             Error::new(ErrorKind::NotFound, message)
         })?;
-        let place = match Place::find(&source, &source) {
+        let place = match GitLocation::find(&source, &source) {
             Ok(place) => Some(place),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) if options.mode == WorkspaceMode::InPlace => {
@@ -171,7 +171,7 @@ impl Workspace {
                 worktree::make(&source, place, options, &run).await
             }
             WorkspaceMode::Clone => {
-                let bare = || Place::bare(&source);
+                let bare = || GitLocation::bare(&source);
                 let place = place.or_else(bare).ok_or_else(|| no_repository(&source))?;
                 copy::make(&source, place, options, &run).await
             }
@@ -188,11 +188,11 @@ impl Workspace {
 
     fn in_place(
         source: &Path,
-        place: Option<&Place>,
+        place: Option<&GitLocation>,
         options: &WorkspaceOptions,
         run: &RunFolder,
-    ) -> Result<Parts> {
-        if place.is_none() && Place::bare(source).is_some() {
+    ) -> Result<WorkspaceParts> {
+        if place.is_none() && GitLocation::bare(source).is_some() {
             let message = format!("{} is a bare repository: it has no files", source.display());
             return Err(Error::new(ErrorKind::InvalidInput, message)
                 .with_condition(Condition::CloneAdvised));
@@ -203,10 +203,10 @@ impl Workspace {
                 .with_hint("use `WorkspaceMode::Worktree` or `Clone`"));
         }
         let alone = Some(be_alone(source)?);
-        place::put(source, &options.files, run, place::Existing::Refused)?;
+        agent_files::put(source, &options.files, run, agent_files::ExistingFile::Refused)?;
         let base = Baseline::record(source, BaselineOptions::new(run.scratch()))?;
         let grants = protect::grants(source, place, &base, &run.empty()?)?;
-        Ok(Parts { folder: source.to_owned(), grants, base, target: None, alone })
+        Ok(WorkspaceParts { folder: source.to_owned(), grants, base, target: None, alone })
     }
 
     /// The folder the agent works in.
@@ -310,7 +310,7 @@ impl Workspace {
 
 /// What a workspace is made of, before its run is its own.
 #[derive(Debug)]
-struct Parts {
+struct WorkspaceParts {
     folder: PathBuf,
     grants: Vec<PathGrant>,
     base: Baseline,
@@ -318,7 +318,7 @@ struct Parts {
     alone: Option<fs::File>,
 }
 
-impl Parts {
+impl WorkspaceParts {
     fn with(self, run: RunFolder) -> Workspace {
         let Self { folder, grants, base, target, alone } = self;
         let is_uncollected = AtomicBool::new(false);
@@ -349,7 +349,7 @@ fn no_repository(source: &Path) -> Error {
 }
 
 /// Refuses to write to a repository that is somebody else's: its owner could not use what we make.
-fn require_own(place: &Place) -> Result<()> {
+fn require_own(place: &GitLocation) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let failed = |error: io::Error| {
         let what = place.common_dir.display();
@@ -366,7 +366,7 @@ fn require_own(place: &Place) -> Result<()> {
 }
 
 /// The branch a change is to come back on, which must be free.
-fn target(place: &Place, branch: &str) -> Result<Target> {
+fn target(place: &GitLocation, branch: &str) -> Result<Target> {
     require_own(place)?;
     let name = refs::branch(branch)?;
     refs::require_free(place, &name)?;

@@ -6,10 +6,10 @@
 //!
 //! On a stream there are frames: data, how far the other end's bytes were used, a sign of life, and the orderly end.
 
-mod carry;
 mod dialled;
 mod frames;
 mod served;
+mod transfer;
 
 use std::collections::VecDeque;
 use std::io;

@@ -14,7 +14,7 @@ pub(super) struct Content {
     /// Bytes of it that were a map and no content.
     dropped: u64,
     /// What the file consists of, last piece first.
-    pieces: Vec<ContentPart>,
+    parts: Vec<ContentPart>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,9 +43,9 @@ impl Content {
     /// Lays out the file; `false` if what is said about it does not fit together.
     pub(super) fn start(&mut self, member: &TarMember) -> bool {
         let available = self.stored.saturating_sub(self.dropped);
-        self.pieces = Vec::new();
+        self.parts = Vec::new();
         let Some(map) = &member.sparse else {
-            self.pieces.push(ContentPart::Data(member.size));
+            self.parts.push(ContentPart::Data(member.size));
             return !member.kind.has_content() || member.size == self.stored;
         };
         let (mut end, mut data) = (0_u64, 0_u64);
@@ -55,18 +55,18 @@ impl Content {
             else {
                 return false;
             };
-            self.pieces.extend([ContentPart::Zeros(hole), ContentPart::Data(length)]);
+            self.parts.extend([ContentPart::Zeros(hole), ContentPart::Data(length)]);
             (end, data) = (piece_end, total);
         }
         let Some(hole) = member.size.checked_sub(end) else { return false };
-        self.pieces.push(ContentPart::Zeros(hole));
-        self.pieces.reverse();
+        self.parts.push(ContentPart::Zeros(hole));
+        self.parts.reverse();
         data <= available
     }
 
     /// How many bytes of the file are not in the archive.
     pub(super) fn zeros(&self) -> u64 {
-        let zeros = self.pieces.iter().map(|piece| match piece {
+        let zeros = self.parts.iter().map(|part| match part {
             ContentPart::Zeros(count) => *count,
             ContentPart::Data(_) => 0,
         });
@@ -87,13 +87,13 @@ impl<R: Read> Read for TarContent<'_, R> {
         // Holes take time, too, and nothing is read for them.
         self.input.check_time()?;
         while matches!(
-            self.content.pieces.last(),
+            self.content.parts.last(),
             Some(ContentPart::Zeros(0) | ContentPart::Data(0))
         ) {
-            self.content.pieces.pop();
+            self.content.parts.pop();
         }
         let room = u64::try_from(buffer.len()).unwrap_or(u64::MAX);
-        let (read, left) = match self.content.pieces.last_mut() {
+        let (read, left) = match self.content.parts.last_mut() {
             None => return Ok(0),
             Some(ContentPart::Zeros(left)) => {
                 let zeros = room.min(*left);

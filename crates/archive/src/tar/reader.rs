@@ -8,7 +8,7 @@ use super::member::{TarKind, TarMember};
 use super::pax::{Records, integer};
 use super::{BLOCK, padded};
 use crate::bounds::{
-    ExpansionError, MAX_EXTENSIONS, MAX_GLOBAL_HEADERS, MAX_GLOBALS, MAX_HEADER, MAX_PIECES, Usage,
+    ExpansionError, MAX_EXTENSIONS, MAX_GLOBAL_HEADERS, MAX_GLOBALS, MAX_HEADER, MAX_PARTS, Usage,
     tar_read_failure,
 };
 use crate::compression::Decompressed;
@@ -205,7 +205,7 @@ impl<R: Read> TarReader<R> {
                 let pairs = sparse_pairs(&block[..504]).into_iter();
                 map.extend(pairs.filter(|(offset, length)| *offset != 0 && *length != 0));
                 continues = block[504] != 0;
-                if map.len() > MAX_PIECES {
+                if map.len() > MAX_PARTS {
                     return Err(too_many_pieces());
                 }
             }
@@ -254,9 +254,9 @@ impl<R: Read> TarReader<R> {
     fn sparse_map(&mut self, records: &Records, payload: &[u8]) -> Result<Option<Vec<(u64, u64)>>> {
         let invalid = || unreadable_tar("the map of a sparse file is invalid");
         if let Some(map) = records.get(b"GNU.sparse.map") {
-            let numbers = map.split(|byte| *byte == b',').take(2 * MAX_PIECES + 1).map(size_of);
+            let numbers = map.split(|byte| *byte == b',').take(2 * MAX_PARTS + 1).map(size_of);
             let map = pairs(&numbers.collect::<Result<Vec<_>>>()?);
-            return if map.len() < MAX_PIECES { Ok(Some(map)) } else { Err(too_many_pieces()) };
+            return if map.len() < MAX_PARTS { Ok(Some(map)) } else { Err(too_many_pieces()) };
         }
         if records.get(b"GNU.sparse.size").is_some() {
             // Here one keyword stands in many records, so they are read from the payload itself.
@@ -270,9 +270,9 @@ impl<R: Read> TarReader<R> {
             };
             let offsets = values(b"GNU.sparse.offset");
             let map = offsets.zip(values(b"GNU.sparse.numbytes"));
-            let map = map.take(MAX_PIECES).map(|(offset, length)| Ok((offset?, length?)));
+            let map = map.take(MAX_PARTS).map(|(offset, length)| Ok((offset?, length?)));
             let map = map.collect::<Result<Vec<_>>>()?;
-            return if map.len() < MAX_PIECES { Ok(Some(map)) } else { Err(too_many_pieces()) };
+            return if map.len() < MAX_PARTS { Ok(Some(map)) } else { Err(too_many_pieces()) };
         }
         let version = (records.get(b"GNU.sparse.major"), records.get(b"GNU.sparse.minor"));
         if version != (Some(b"1"), Some(b"0")) {
@@ -292,10 +292,10 @@ impl<R: Read> TarReader<R> {
             };
             let line: Vec<u8> = text.drain(..=end).collect();
             numbers.push(size_of(line.get(..end).unwrap_or_default())?);
-            if let (Some(pieces), 1) = (numbers.first(), numbers.len()) {
-                let pieces = usize::try_from(*pieces).map_err(|_| invalid())?;
+            if let (Some(parts), 1) = (numbers.first(), numbers.len()) {
+                let parts = usize::try_from(*parts).map_err(|_| invalid())?;
                 wanted =
-                    pieces.checked_mul(2).filter(|_| pieces <= MAX_PIECES).ok_or_else(invalid)? + 1;
+                    parts.checked_mul(2).filter(|_| parts <= MAX_PARTS).ok_or_else(invalid)? + 1;
             }
         }
         Ok(Some(pairs(numbers.get(1..).unwrap_or_default())))
@@ -423,7 +423,7 @@ fn pairs(numbers: &[u64]) -> Vec<(u64, u64)> {
 }
 
 fn too_many_pieces() -> Error {
-    unreadable_tar(format!("a sparse file has more than {MAX_PIECES} pieces"))
+    unreadable_tar(format!("a sparse file has more than {MAX_PARTS} pieces"))
 }
 
 fn cut_off() -> Error {

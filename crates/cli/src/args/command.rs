@@ -7,7 +7,7 @@ use std::time::Duration;
 use bastide::{Command, Error, ErrorKind, GuestPath, Result, Session};
 
 use super::values::parse_time;
-use crate::foreground::{EndNotes, Streams};
+use crate::foreground::{EndNotes, StreamOptions};
 use crate::terminal;
 
 /// How a command is started
@@ -60,8 +60,8 @@ impl CommandArgs {
     }
 
     /// Whose streams the command has.
-    pub(crate) fn streams(&self) -> Streams {
-        Streams { reads: self.interactive, terminal: self.tty }
+    pub(crate) fn streams(&self) -> StreamOptions {
+        StreamOptions { reads: self.interactive, terminal: self.tty }
     }
 
     /// What is said about the end of the command.

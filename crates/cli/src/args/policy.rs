@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bastide::egress::{EnvironmentReader, WordError, allow_rule, with_words};
+use bastide::egress::{EnvironmentReader, ShorthandError, allow_rule, with_shorthand};
 use bastide::model::document::Format;
 use bastide::model::policy::{Policy, Rule};
 use bastide::{Error, ErrorKind, Result};
@@ -57,10 +57,10 @@ impl PolicyArgs {
             .iter()
             .map(|text| text.split_once('=').ok_or_else(|| wrong_secret(text, "it has no source")));
         let secrets: Vec<_> = secrets.collect::<Result<_>>()?;
-        with_words(policy, &self.allow, &secrets).map(Some).map_err(|error| match error {
-            WordError::Allow { text, why } => wrong_place(&text, &why),
-            WordError::Secret { name, why } => wrong_secret(&name, &why),
-            WordError::Policy(error) => error,
+        with_shorthand(policy, &self.allow, &secrets).map(Some).map_err(|error| match error {
+            ShorthandError::Allow { text, why } => wrong_place(&text, &why),
+            ShorthandError::Secret { name, why } => wrong_secret(&name, &why),
+            ShorthandError::Policy(error) => error,
             other => Error::new(ErrorKind::InvalidInput, format!("{other:?}")),
         })
     }

@@ -153,7 +153,7 @@ enum NetworkArg {
 
 /// A session that is not made yet.
 #[derive(Debug)]
-pub(crate) struct Planned {
+pub(crate) struct SessionPlan {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) client: Client,
     pub(crate) manifest: Manifest,
@@ -175,7 +175,7 @@ impl SessionArgs {
         self.refuse_what_cannot_be_had()?;
         let root = self.workspace.as_deref().map(workspace).transpose()?;
         let snapshot = self.snapshot.clone();
-        let Planned { client, manifest, mut options, .. } = self.plan(ui, root).await?;
+        let SessionPlan { client, manifest, mut options, .. } = self.plan(ui, root).await?;
         options.tied_to_owner = tied_to_owner;
         let id = SessionId::random();
         // Its own snapshot when it stops; the one it starts from stays as it is.
@@ -191,7 +191,7 @@ impl SessionArgs {
     }
 
     /// The session of an agent, and the folder it works in.
-    pub(crate) async fn for_agent(self, ui: &Ui) -> Result<(PathBuf, Planned)> {
+    pub(crate) async fn for_agent(self, ui: &Ui) -> Result<(PathBuf, SessionPlan)> {
         if self.snapshot.is_some() {
             let message = "--snapshot: an agent works in a folder of yours, not in a snapshot";
             return Err(Error::new(ErrorKind::Unsupported, message)
@@ -203,7 +203,7 @@ impl SessionArgs {
         Ok((folder, self.plan(ui, None).await?))
     }
 
-    async fn plan(self, ui: &Ui, root: Option<String>) -> Result<Planned> {
+    async fn plan(self, ui: &Ui, root: Option<String>) -> Result<SessionPlan> {
         let mut manifest = match &self.manifest {
             Some(path) => self.mounts.load(ui, path).await?,
             None => Manifest::default(),
@@ -272,7 +272,7 @@ impl SessionArgs {
         };
         let names_policy = self.network == Some(NetworkArg::Policy);
         let client = client_of(&backend)?;
-        Ok(Planned { client, backend, manifest, options, provided, names_policy })
+        Ok(SessionPlan { client, backend, manifest, options, provided, names_policy })
     }
 
     /// Whoever asks for something and gets less than that would be misled.

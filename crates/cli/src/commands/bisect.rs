@@ -57,18 +57,18 @@ pub(crate) async fn run(ui: &mut Ui, args: BisectArgs) -> Result<ExitCode> {
             .with_hint("`bastide create --journal` makes a session that puts them on record"));
     };
     let session = client.attach(&id).await?;
-    let tried = Tried { client: &client, session: &session, args: &args };
-    if !tried.passes(ui, &start).await? {
+    let bisection = Bisection { client: &client, session: &session, args: &args };
+    if !bisection.passes(ui, &start).await? {
         let message = "the test fails at the oldest point already";
         return Err(Error::new(ErrorKind::InvalidInput, message)
             .with_hint("no command on record broke it; look for a test that passes there"));
     }
-    if tried.passes(ui, &last.number.to_string()).await? {
+    if bisection.passes(ui, &last.number.to_string()).await? {
         let message = "the test passes at the last point";
         return Err(Error::new(ErrorKind::InvalidInput, message)
             .with_hint("nothing on record broke it; what runs now may have"));
     }
-    let broke = tried.first_failure(ui, steps).await?;
+    let broke = bisection.first_failure(ui, steps).await?;
     if args.json {
         ui.json(&json!({ "broke": describe(broke, true) }))?;
     } else {
@@ -78,13 +78,13 @@ pub(crate) async fn run(ui: &mut Ui, args: BisectArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-struct Tried<'a> {
+struct Bisection<'a> {
     client: &'a Clients,
     session: &'a Session,
     args: &'a BisectArgs,
 }
 
-impl Tried<'_> {
+impl Bisection<'_> {
     /// The first of these after which the test fails, as it does after the last.
     async fn first_failure<'p>(&self, ui: &Ui, steps: &'p [Point]) -> Result<&'p Point> {
         let (mut passing, mut failing) = (0, steps.len().saturating_sub(1));

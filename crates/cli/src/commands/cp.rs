@@ -9,8 +9,8 @@ use serde_json::json;
 use super::files::cat;
 use crate::clients::{Clients, clients};
 use crate::transfer::{
-    Copied, CopyEndpoint, HostSink, HostSource, Meter, SessionSink, SessionSource, Sink, Source,
-    copy, last_name,
+    CopyEndpoint, CopyProgress, CopyReport, HostSink, HostSource, SessionSink, SessionSource, Sink,
+    Source, copy, last_name,
 };
 use crate::ui::{ProgressLine, Ui};
 
@@ -42,13 +42,13 @@ pub(crate) struct CpArgs {
 pub(crate) async fn run(ui: &mut Ui, args: CpArgs) -> Result<ExitCode> {
     let client = clients()?;
     let shown = if args.quiet { ProgressLine::unseen() } else { ui.progress("copying") };
-    let meter = Meter::new(&shown);
+    let meter = CopyProgress::new(&shown);
     let copied = match (args.source, args.destination) {
         (CopyEndpoint::Stream, CopyEndpoint::Session { id, path }) => {
             let session = attach(&client, &id).await?;
             let path = into_folder(&session, &path, None).await?;
             session.files().write(&path, Content::stream(tokio::io::stdin())).await?;
-            Copied { files: 1, ..Copied::default() }
+            CopyReport { files: 1, ..CopyReport::default() }
         }
         (CopyEndpoint::Session { id, path }, CopyEndpoint::Stream) => {
             cat(ui, &attach(&client, &id).await?, &path).await?;

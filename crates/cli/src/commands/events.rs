@@ -207,15 +207,15 @@ impl OperationRows {
 }
 
 fn state_of(data: &Value) -> String {
-    let mut words = Vec::new();
+    let mut parts = Vec::new();
     if data["late"] == true {
-        words.push("seen late".to_owned());
+        parts.push("seen late".to_owned());
     }
     for key in ["reason", "why", "error"] {
-        words.extend(data[key].as_str().map(str::to_owned));
+        parts.extend(data[key].as_str().map(str::to_owned));
     }
-    words.extend(data["receipt"]["rung"].as_str().map(str::to_owned));
-    words.join(", ")
+    parts.extend(data["receipt"]["rung"].as_str().map(str::to_owned));
+    parts.join(", ")
 }
 
 /// What a command changed in a store: the path as commands see it, and the new one of what was renamed.
@@ -231,9 +231,9 @@ fn changed(data: &Value) -> String {
 /// What an operation is about, in a few words.
 fn about(data: &Value) -> String {
     let text = match &data["command"] {
-        Value::Array(words) => {
-            let words = words.iter().filter_map(Value::as_str);
-            words.collect::<Vec<_>>().join(" ")
+        Value::Array(parts) => {
+            let parts = parts.iter().filter_map(Value::as_str);
+            parts.collect::<Vec<_>>().join(" ")
         }
         _ => {
             let keys = ["path", "source", "left", "pattern", "port", "process", "session_id"];

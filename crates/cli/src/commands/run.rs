@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::args::command::CommandArgs;
 use crate::args::session::SessionArgs;
-use crate::foreground::{self, NetworkTrouble, Streamed};
+use crate::foreground::{self, CommandEnd, NetworkTrouble};
 use crate::ui::Ui;
 
 /// Run a command in a new session, then remove the session
@@ -38,8 +38,8 @@ pub(crate) struct RunArgs {
 }
 
 /// How the command ended, and what of it is printed for a program.
-struct Ran {
-    streamed: Streamed,
+struct RunOutcome {
+    streamed: CommandEnd,
     report: Option<Value>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn run(ui: &mut Ui, args: RunArgs) -> Result<ExitCode> {
     };
     // Whatever became of the command, nothing of its session stays.
     let deleted = session.delete().await;
-    let Ran { streamed, report } = ran?;
+    let RunOutcome { streamed, report } = ran?;
     deleted?;
     if let Some(report) = report {
         ui.json(&report)?;
@@ -78,13 +78,13 @@ async fn in_session(
     args: &CommandArgs,
     argv: Vec<OsString>,
     json: bool,
-) -> Result<Ran> {
+) -> Result<RunOutcome> {
     let command = args.command(session, argv)?;
     if !json {
         let streamed = foreground::stream(ui, session, command, args.streams()).await?;
-        return Ok(Ran { streamed, report: None });
+        return Ok(RunOutcome { streamed, report: None });
     }
     let (exit, report) = foreground::collect(session, command, args.streams()).await?;
-    let streamed = Streamed::Ended(exit, NetworkTrouble::default());
-    Ok(Ran { streamed, report: Some(report) })
+    let streamed = CommandEnd::Ended(exit, NetworkTrouble::default());
+    Ok(RunOutcome { streamed, report: Some(report) })
 }

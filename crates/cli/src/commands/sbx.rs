@@ -118,19 +118,20 @@ impl SbxTaskArgs {
 pub(crate) async fn run(ui: &mut Ui, args: SbxTaskArgs) -> Result<ExitCode> {
     let json = args.json();
     let sbx = config::sbx();
-    let (said, code) = match args.task {
+    let (answer, code) = match args.task {
         SbxTask::Check { timeout, .. } => {
             let dialect = sbx.check_ready(timeout.unwrap_or(DIAGNOSIS)).await?;
             let release = dialect.release.to_string();
-            let said = json!({"release": release, "ready": true, "stand_in": dialect.is_stand_in});
-            (said, ExitCode::SUCCESS)
+            let answer =
+                json!({"release": release, "ready": true, "stand_in": dialect.is_stand_in});
+            (answer, ExitCode::SUCCESS)
         }
         SbxTask::Secret(secret) => secrets(ui, &sbx, secret.task).await?,
     };
     match json {
-        true => ui.json(&said)?,
+        true => ui.json(&answer)?,
         false => {
-            let text: Vec<_> = said
+            let text: Vec<_> = answer
                 .as_object()
                 .into_iter()
                 .flatten()

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use bastide::{Command, Result};
 
 use crate::clients::clients;
-use crate::foreground::{EndNotes, NetworkTrouble, Streams};
+use crate::foreground::{EndNotes, NetworkTrouble, StreamOptions};
 use crate::ui::Ui;
 use crate::{foreground, terminal};
 
@@ -26,7 +26,7 @@ pub(crate) async fn run(ui: &mut Ui, args: ShellArgs) -> Result<ExitCode> {
     let command = Command::shell(SHELL);
     if !terminal::is_there() {
         let command = command.stream_input();
-        let streamed = foreground::stream(ui, &session, command, Streams::OURS).await?;
+        let streamed = foreground::stream(ui, &session, command, StreamOptions::OURS).await?;
         return Ok(EndNotes::default().finish_streamed(ui, &streamed));
     }
     let (rows, columns) = terminal::size();

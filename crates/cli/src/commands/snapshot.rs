@@ -202,8 +202,8 @@ async fn save(
     }
     let clients = clients()?;
     let shown = ui.progress("saving");
-    let tell = |progress| shown.tell(progress);
-    let mut options = SaveOptions::default().progress(&tell);
+    let on_progress = |progress| shown.on_progress(progress);
+    let mut options = SaveOptions::default().progress(&on_progress);
     options.full_read = full_read;
     let saved = clients.save_snapshot(&clients.find(session)?, store, name, options).await?;
     drop(shown);
@@ -237,8 +237,8 @@ async fn restore(
 ) -> Result<ExitCode> {
     let session = attached(session).await?;
     let shown = ui.progress("restoring");
-    let tell = |progress| shown.tell(progress);
-    let restored = session.restore_snapshot(store, name, Some(&tell)).await?;
+    let on_progress = |progress| shown.on_progress(progress);
+    let restored = session.restore_snapshot(store, name, Some(&on_progress)).await?;
     drop(shown);
     if json {
         let mut object = describe(&restored.info);
@@ -284,8 +284,8 @@ fn list(ui: &mut Ui, store: &Store, json: bool) -> Result<ExitCode> {
 
 fn verify(ui: &mut Ui, store: &Store, name: Option<&str>, json: bool) -> Result<ExitCode> {
     let shown = ui.progress("verifying");
-    let tell = |progress| shown.tell(progress);
-    let found = store.verify(name, Some(&tell))?;
+    let on_progress = |progress| shown.on_progress(progress);
+    let found = store.verify(name, Some(&on_progress))?;
     drop(shown);
     if json {
         ui.json(&health(&found))?;

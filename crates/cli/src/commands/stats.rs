@@ -155,8 +155,8 @@ mod tests {
             (5 << 30, "5.0 GiB"),
             (u64::MAX, "16777216.0 TiB"),
         ];
-        for (bytes, said) in cases {
-            assert_eq!(size(bytes), said);
+        for (bytes, text) in cases {
+            assert_eq!(size(bytes), text);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bastide::{Exit, NetworkAccess, Reason, Receipt, Session};
 
-use super::Streamed;
+use super::CommandEnd;
 use super::network::NetworkTrouble;
 use crate::args::values::signal_name;
 use crate::terminal::AttachEnd;
@@ -56,10 +56,10 @@ impl EndNotes {
     }
 
     /// The same of a command whose output was passed on.
-    pub(crate) fn finish_streamed(&self, ui: &Ui, streamed: &Streamed) -> ExitCode {
+    pub(crate) fn finish_streamed(&self, ui: &Ui, streamed: &CommandEnd) -> ExitCode {
         match streamed {
-            Streamed::Ended(exit, trouble) => self.finish(ui, exit, trouble),
-            Streamed::Signalled(number) => {
+            CommandEnd::Ended(exit, trouble) => self.finish(ui, exit, trouble),
+            CommandEnd::Signalled(number) => {
                 ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))
             }
         }

@@ -50,7 +50,7 @@ impl Interrupts {
 }
 
 /// What became of the wait for a command.
-pub(super) struct Waited<T> {
+pub(super) struct WaitOutcome<T> {
     /// What was waited for; `None` where it did not come after a kill.
     pub(super) outcome: Option<T>,
     /// The first signal that came to us, if the command had to be killed for it.
@@ -65,14 +65,14 @@ pub(super) async fn wait<T>(
     process: ProcessId,
     interrupts: &mut Interrupts,
     work: impl Future<Output = T>,
-) -> Waited<T> {
+) -> WaitOutcome<T> {
     let mut work = std::pin::pin!(work);
     let mut first: Option<(i32, Instant)> = None;
     let mut count = 0;
     loop {
         let deadline = first.map(|(_, at)| at + GRACE);
         let number = tokio::select! {
-            outcome = &mut work => return Waited { outcome: Some(outcome), killed_for: None },
+            outcome = &mut work => return WaitOutcome { outcome: Some(outcome), killed_for: None },
             number = interrupts.next() => number,
             () = sleep_until(deadline) => KILL,
         };
@@ -87,7 +87,7 @@ pub(super) async fn wait<T>(
         kill(session, process).await;
         // What it had said by then is told all the same.
         let outcome = tokio::time::timeout(END, work).await.ok();
-        return Waited { outcome, killed_for: Some(first_number) };
+        return WaitOutcome { outcome, killed_for: Some(first_number) };
     }
 }
 

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use tokio::io::AsyncReadExt;
 
 use super::new_file::NewFile;
-use super::{CopyEntry, Kind, Meter};
+use super::{CopyEntry, CopyProgress, Kind};
 
 /// How much is copied at a time.
 const CHUNK: usize = 1 << 20;
@@ -206,7 +206,7 @@ impl HostSink {
         path: &str,
         mut from: FileReader,
         node: &CopyEntry,
-        meter: &Meter<'_>,
+        meter: &CopyProgress<'_>,
     ) -> Result<()> {
         let mut to = self.create(path, node.mode)?;
         while let Some(chunk) = from.next().await? {
@@ -221,7 +221,7 @@ impl HostSink {
         path: &str,
         mut from: tokio::fs::File,
         node: &CopyEntry,
-        meter: &Meter<'_>,
+        meter: &CopyProgress<'_>,
     ) -> Result<()> {
         let mut to = self.create(path, node.mode)?;
         let mut chunk = Vec::with_capacity(CHUNK);
@@ -371,7 +371,7 @@ mod tests {
         let copied = run(copy(
             &Source::Host(HostSource::new(from)),
             &mut sink,
-            &Meter::new(&ProgressLine::unseen()),
+            &CopyProgress::new(&ProgressLine::unseen()),
         ))
         .unwrap();
         assert_eq!((copied.files, copied.folders, copied.links), (2, 4, 1));

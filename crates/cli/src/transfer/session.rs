@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::io::AsyncRead;
 use tokio_util::io::{InspectReader, StreamReader};
 
-use super::{CopyEntry, Kind, Meter, Sink, Source};
+use super::{CopyEntry, CopyProgress, Kind, Sink, Source};
 
 /// A file or folder of a session that is copied from.
 pub(crate) struct SessionSource<'a> {
@@ -94,7 +94,7 @@ impl Sink<'_> {
         path: &str,
         from: &Source<'_>,
         node: &CopyEntry,
-        meter: &Meter<'_>,
+        meter: &CopyProgress<'_>,
     ) -> Result<()> {
         let sink = match (self, from) {
             (Self::Host(sink), Source::Host(source)) => {

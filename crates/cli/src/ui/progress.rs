@@ -30,9 +30,9 @@ impl ProgressLine {
     }
 
     /// Shows how far it is.
-    pub(crate) fn tell(&self, progress: Progress) {
+    pub(crate) fn on_progress(&self, progress: Progress) {
         if let Some(listener) = &self.0 {
-            listener.tell(progress);
+            listener.on_progress(progress);
         }
     }
 }

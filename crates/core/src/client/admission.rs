@@ -53,7 +53,7 @@ pub(super) async fn admit(
     limits: &mut ResourceLimits,
     wait: Option<Duration>,
 ) -> Result<Admitted> {
-    let mut turn = Turn::new(state, wait)?;
+    let mut turn = AdmissionRequest::new(state, wait)?;
     loop {
         match turn.look(None, limits).await? {
             Some(admitted) => return Ok(admitted),
@@ -64,7 +64,7 @@ pub(super) async fn admit(
 
 /// Somebody who wants room, for as long as this is held.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub(super) struct AdmissionRequest<'a> {
     state: &'a State,
     config: HomeConfig,
     queue: Queue<'a>,
@@ -74,7 +74,7 @@ pub(super) struct Turn<'a> {
     ahead: usize,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> AdmissionRequest<'a> {
     pub(super) fn new(state: &'a State, wait: Option<Duration>) -> Result<Self> {
         let config = HomeConfig::load(state.home())?;
         let deadline = Instant::now() + wait.unwrap_or_default().min(LONGEST_WAIT);
@@ -155,19 +155,19 @@ fn bound(config: &HomeConfig, limits: &mut ResourceLimits) -> Result<()> {
 
 /// What sessions take that somebody keeps alive, or is about to.
 #[derive(Debug, Default, Clone, Copy)]
-struct Taken {
+struct UsedRoom {
     sessions: usize,
     memory: u64,
     cpu_millis: u64,
 }
 
-fn taken(state: &State, but: Option<&SessionId>, config: &HomeConfig) -> Result<Taken> {
-    let mut taken = Taken::default();
+fn used_room(state: &State, but: Option<&SessionId>, config: &HomeConfig) -> Result<UsedRoom> {
+    let mut used_room = UsedRoom::default();
     for id in state.ids()? {
         if Some(&id) == but || !is_kept(state, &id) {
             continue;
         }
-        taken.sessions += 1;
+        used_room.sessions += 1;
         if config.memory.is_none() && config.cpus.is_none() {
             continue;
         }
@@ -175,11 +175,11 @@ fn taken(state: &State, but: Option<&SessionId>, config: &HomeConfig) -> Result<
         let limits = state.record(&id).ok().flatten().map(|record| record.spec.limits);
         let limits = limits.unwrap_or_default();
         let memory = limits.memory.unwrap_or_else(|| config.memory_of_others());
-        taken.memory = taken.memory.saturating_add(memory);
+        used_room.memory = used_room.memory.saturating_add(memory);
         let cpu_millis = limits.cpu_millis.unwrap_or_else(|| config.cpus_of_others());
-        taken.cpu_millis = taken.cpu_millis.saturating_add(cpu_millis);
+        used_room.cpu_millis = used_room.cpu_millis.saturating_add(cpu_millis);
     }
-    Ok(taken)
+    Ok(used_room)
 }
 
 /// Whether anybody keeps a session running: a warden, or whatever other process of this host does.
@@ -193,13 +193,13 @@ fn has_room(
     config: &HomeConfig,
     limits: &ResourceLimits,
 ) -> Result<bool> {
-    let taken = taken(state, own, config)?;
-    let fits = |taken: u64, more: Option<u64>, most: Option<u64>| {
-        most.is_none_or(|most| taken.saturating_add(more.unwrap_or(0)) <= most)
+    let used_room = used_room(state, own, config)?;
+    let fits = |used_room: u64, more: Option<u64>, most: Option<u64>| {
+        most.is_none_or(|most| used_room.saturating_add(more.unwrap_or(0)) <= most)
     };
-    Ok(config.max_sessions.is_none_or(|most| taken.sessions < most)
-        && fits(taken.memory, limits.memory, config.memory)
-        && fits(taken.cpu_millis, limits.cpu_millis, config.cpus))
+    Ok(config.max_sessions.is_none_or(|most| used_room.sessions < most)
+        && fits(used_room.memory, limits.memory, config.memory)
+        && fits(used_room.cpu_millis, limits.cpu_millis, config.cpus))
 }
 
 fn no_room(
@@ -209,7 +209,7 @@ fn no_room(
     was_queued: bool,
     wait: Option<Duration>,
 ) -> Result<Error> {
-    let taken = taken(state, None, config)?;
+    let used_room = used_room(state, None, config)?;
     let others = waiting.saturating_sub(usize::from(was_queued));
     let patience = match wait {
         Some(wait) if !wait.is_zero() => format!(" after {:.1} s", wait.as_secs_f64()),
@@ -217,14 +217,14 @@ fn no_room(
     };
     let message = format!(
         "there is no room for another session{patience}: {} run, and {others} more wait for room",
-        taken.sessions
+        used_room.sessions
     );
     Ok(Error::new(ErrorKind::LimitExceeded, message)
         .with_retryable(true)
-        .with_context("running", taken.sessions)
+        .with_context("running", used_room.sessions)
         .with_context("waiting", others)
-        .with_context("memory", taken.memory)
-        .with_context("cpu_millis", taken.cpu_millis)
+        .with_context("memory", used_room.memory)
+        .with_context("cpu_millis", used_room.cpu_millis)
         .with_condition(Condition::NoRoom))
 }
 

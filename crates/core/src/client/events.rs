@@ -39,7 +39,8 @@ impl Client {
         let auditor = self.auditor(id);
         // Before the log takes it over, and nobody else hears of it.
         let told =
-            Recorder::tell_network_of(&self.events, self.backend.home(), id, auditor.clone()).await;
+            Recorder::record_network_of(&self.events, self.backend.home(), id, auditor.clone())
+                .await;
         match auditor {
             Some(auditor) => auditor.state(state, data()).await.and(told),
             None => told,

@@ -131,7 +131,7 @@ impl Client {
         options: ResumeOptions,
         starts: bool,
     ) -> Result<Session> {
-        let mut turn = admission::Turn::new(&self.state, options.wait)?;
+        let mut turn = admission::AdmissionRequest::new(&self.state, options.wait)?;
         // While room is waited for, others may stop, delete or resume it.
         let (transition, mut record, folder) = loop {
             let (transition, mut record) = match self.prepare_resume(id).await? {

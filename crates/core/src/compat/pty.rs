@@ -120,7 +120,7 @@ impl ReferenceSession<'_> {
             to_process,
         };
         let unread = Arc::clone(&entry.unread);
-        tokio::spawn(hear(process, Arc::clone(&unread), words, manner));
+        tokio::spawn(read_events(process, Arc::clone(&unread), words, manner));
         let (id, pruned) = self.session.ptys.insert(entry)?;
         if let Some(pruned) = pruned {
             // It may have ended by itself meanwhile.
@@ -292,7 +292,7 @@ fn exit_code(exit: &Exit, manner: Option<&ShellExit>) -> i64 {
 }
 
 /// Listens to a process until it ends, and passes on what is typed.
-async fn hear(
+async fn read_events(
     mut process: Process,
     unread: Arc<PendingOutput>,
     mut words: mpsc::Receiver<String>,

@@ -43,7 +43,7 @@ impl ReferenceSession<'_> {
                 session.provision(&manifest).await?;
             }
             let only_ephemeral = part == ManifestPart::Ephemeral;
-            workspace::apply(session, &manifest, only_ephemeral, session.life.tell()).await
+            workspace::apply(session, &manifest, only_ephemeral, session.life.on_progress()).await
         };
         done.await.map_err(|error| session.at_edge(error))
     }
@@ -64,8 +64,8 @@ impl ReferenceSession<'_> {
             session.check_up()?;
             let sources = session.life.terms.sources.as_ref();
             let sources = sources.map(|sources| Arc::new(sources.based_at(base_dir)));
-            let tell = session.life.tell();
-            let done = workspace::apply_from(session, manifest, sources, tell).await;
+            let on_progress = session.life.on_progress();
+            let done = workspace::apply_from(session, manifest, sources, on_progress).await;
             done.map_err(|error| session.at_edge(error))
         };
         scope.record_unit(work).await

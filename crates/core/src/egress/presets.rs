@@ -37,12 +37,12 @@ const GIT_DEFAULT: [&str; 4] = [
 
 /// What a preset stands for, and what managers inside are told.
 #[derive(Debug, Default, Clone)]
-struct Meaning {
+struct PresetContents {
     places: Vec<PresetPlace>,
     variables: Vec<(String, String)>,
 }
 
-impl Meaning {
+impl PresetContents {
     fn of(urls: &[&str]) -> Self {
         let places = urls.iter().filter_map(|url| PresetPlace::of_url(url, false)).collect();
         Self { places, variables: Vec::new() }
@@ -54,7 +54,7 @@ impl Meaning {
         Self { places, variables: Vec::new() }
     }
 
-    fn telling(mut self, name: &str, value: &str) -> Self {
+    fn with_variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), without_user(value)));
         self
     }
@@ -74,35 +74,35 @@ pub(super) async fn resolve(
     policy: &Policy,
     env: &EnvironmentReader,
 ) -> Result<(Policy, Vec<(String, String)>)> {
-    let mut known: BTreeMap<&str, Meaning> = BTreeMap::new();
+    let mut known: BTreeMap<&str, PresetContents> = BTreeMap::new();
     let asked = policy.presets();
     let is_asked = |name: &str| asked.iter().any(|asked| *asked == name || *asked == "packages");
     for name in PACKAGES.into_iter().filter(|name| is_asked(name)) {
-        known.insert(name, meaning(name, env).await);
+        known.insert(name, contents(name, env).await);
     }
     let resolved = policy.with_presets(|name| {
         let places: Vec<_> = match name {
-            "packages" => known.values().flat_map(|meaning| meaning.places.clone()).collect(),
+            "packages" => known.values().flat_map(|contents| contents.places.clone()).collect(),
             name => known.get(name)?.places.clone(),
         };
         (!places.is_empty()).then_some(places)
     })?;
-    Ok((resolved, known.into_values().flat_map(|meaning| meaning.variables).collect()))
+    Ok((resolved, known.into_values().flat_map(|contents| contents.variables).collect()))
 }
 
-async fn meaning(preset: &str, env: &EnvironmentReader) -> Meaning {
+async fn contents(preset: &str, env: &EnvironmentReader) -> PresetContents {
     match preset {
-        "pip" => pip(&say("pip", &["config", "list"]).await),
-        "npm" => npm(&say("npm", &["config", "get", "registry"]).await),
+        "pip" => pip(&output_of("pip", &["config", "list"]).await),
+        "npm" => npm(&output_of("npm", &["config", "get", "registry"]).await),
         "cargo" => cargo(env),
-        "go" => go(&say("go", &["env", "GOPROXY", "GOSUMDB"]).await),
-        "apt" => apt(&say("apt-get", &["indextargets", "--format", "$(REPO_URI)"]).await),
-        _ => git(&say("git", &["config", "--get-regexp", r"^url\..*\.insteadof$"]).await),
+        "go" => go(&output_of("go", &["env", "GOPROXY", "GOSUMDB"]).await),
+        "apt" => apt(&output_of("apt-get", &["indextargets", "--format", "$(REPO_URI)"]).await),
+        _ => git(&output_of("git", &["config", "--get-regexp", r"^url\..*\.insteadof$"]).await),
     }
 }
 
 /// What a program of this machine prints; nothing where it is missing, fails or is late.
-async fn say(program: &str, arguments: &[&str]) -> String {
+async fn output_of(program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     match tokio::time::timeout(PATIENCE, command.output()).await {
@@ -114,7 +114,7 @@ async fn say(program: &str, arguments: &[&str]) -> String {
 }
 
 /// The lines of `pip config list`: `global.index-url='https://…'`.
-fn pip(said: &str) -> Meaning {
+fn pip(said: &str) -> PresetContents {
     let setting = |name: &'static str| {
         said.lines().filter_map(move |line| {
             let (key, value) = line.split_once('=')?;
@@ -123,61 +123,63 @@ fn pip(said: &str) -> Meaning {
     };
     let more: Vec<&str> = setting("extra-index-url").flat_map(str::split_whitespace).collect();
     let Some(index) = setting("index-url").next_back().filter(|index| !index.is_empty()) else {
-        let mut meaning = Meaning::of(&PIP_DEFAULT);
-        meaning.places.extend(Meaning::set(more).places);
-        return meaning;
+        let mut contents = PresetContents::of(&PIP_DEFAULT);
+        contents.places.extend(PresetContents::set(more).places);
+        return contents;
     };
-    let mut meaning = Meaning::set([index].into_iter().chain(more.iter().copied()));
+    let mut contents = PresetContents::set([index].into_iter().chain(more.iter().copied()));
     if is_default(index, &PIP_DEFAULT) {
-        meaning.places.extend(Meaning::of(&PIP_DEFAULT).places);
-        return meaning;
+        contents.places.extend(PresetContents::of(&PIP_DEFAULT).places);
+        return contents;
     }
     let extra: Vec<String> = more.into_iter().map(without_user).collect();
-    let meaning = meaning.telling("PIP_INDEX_URL", index);
+    let contents = contents.with_variable("PIP_INDEX_URL", index);
     if extra.is_empty() {
-        meaning
+        contents
     } else {
-        meaning.telling("PIP_EXTRA_INDEX_URL", &extra.join(" "))
+        contents.with_variable("PIP_EXTRA_INDEX_URL", &extra.join(" "))
     }
 }
 
-fn npm(said: &str) -> Meaning {
+fn npm(said: &str) -> PresetContents {
     match said.trim() {
-        "" | "undefined" => Meaning::of(&NPM_DEFAULT),
-        registry if is_default(registry, &NPM_DEFAULT) => Meaning::of(&NPM_DEFAULT),
-        registry => Meaning::set([registry]).telling("npm_config_registry", registry),
+        "" | "undefined" => PresetContents::of(&NPM_DEFAULT),
+        registry if is_default(registry, &NPM_DEFAULT) => PresetContents::of(&NPM_DEFAULT),
+        registry => PresetContents::set([registry]).with_variable("npm_config_registry", registry),
     }
 }
 
-fn go(said: &str) -> Meaning {
+fn go(said: &str) -> PresetContents {
     let mut lines = said.lines().map(str::trim);
     let (proxies, sums) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
     if proxies.is_empty() || proxies.split([',', '|']).any(|proxy| is_default(proxy, &GO_DEFAULT)) {
-        return Meaning::of(&GO_DEFAULT);
+        return PresetContents::of(&GO_DEFAULT);
     }
     let sums_url = format!("https://{}", sums.split_whitespace().next_back().unwrap_or_default());
     let urls = proxies.split([',', '|']).chain([sums_url.as_str()]);
     let list: Vec<String> = proxies.split(',').map(without_user).collect();
-    Meaning::set(urls).telling("GOPROXY", &list.join(",")).telling("GOSUMDB", sums)
+    PresetContents::set(urls)
+        .with_variable("GOPROXY", &list.join(","))
+        .with_variable("GOSUMDB", sums)
 }
 
-fn apt(said: &str) -> Meaning {
-    Meaning::set(said.lines().map(str::trim))
+fn apt(said: &str) -> PresetContents {
+    PresetContents::set(said.lines().map(str::trim))
 }
 
 /// The lines of `git config --get-regexp`: `url.https://mirror/.insteadof https://github.com/`.
-fn git(said: &str) -> Meaning {
+fn git(said: &str) -> PresetContents {
     let instead = said.lines().filter_map(|line| {
         let key = line.split_whitespace().next()?.strip_prefix("url.")?;
         key.strip_suffix(".insteadof")
     });
-    let mut meaning = Meaning::of(&GIT_DEFAULT);
-    meaning.places.extend(Meaning::set(instead).places);
-    meaning
+    let mut contents = PresetContents::of(&GIT_DEFAULT);
+    contents.places.extend(PresetContents::set(instead).places);
+    contents
 }
 
 /// The settings of cargo, which has no command to say them.
-fn cargo(env: &EnvironmentReader) -> Meaning {
+fn cargo(env: &EnvironmentReader) -> PresetContents {
     let home = env.read("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| env.read("HOME").map(|home| PathBuf::from(home).join(".cargo")));
     let text = home.and_then(|home| {
@@ -189,8 +191,8 @@ fn cargo(env: &EnvironmentReader) -> Meaning {
         replaced_registry(document.value())
     });
     match set {
-        Some(registry) => Meaning::set([registry.as_str()]),
-        None => Meaning::of(&CARGO_DEFAULT),
+        Some(registry) => PresetContents::set([registry.as_str()]),
+        None => PresetContents::of(&CARGO_DEFAULT),
     }
 }
 
@@ -227,8 +229,8 @@ fn without_user(url: &str) -> String {
 mod tests {
     use super::*;
 
-    fn hosts(meaning: &Meaning) -> Vec<String> {
-        meaning.places.iter().map(|place| place.host.to_string()).collect()
+    fn hosts(contents: &PresetContents) -> Vec<String> {
+        contents.places.iter().map(|place| place.host.to_string()).collect()
     }
 
     #[test]
@@ -253,7 +255,7 @@ mod tests {
                     'sparse+https://crates.example.org/index/'\n";
         let document = Document::parse("config.toml", text, Format::Toml).unwrap();
         let found = replaced_registry(document.value()).unwrap();
-        assert_eq!(hosts(&Meaning::set([found.as_str()])), ["crates.example.org"]);
+        assert_eq!(hosts(&PresetContents::set([found.as_str()])), ["crates.example.org"]);
         let circle = "[source.crates-io]\nreplace-with = 'crates-io'\n";
         let document = Document::parse("config.toml", circle, Format::Toml).unwrap();
         assert_eq!(replaced_registry(document.value()), None);

@@ -339,7 +339,7 @@ impl Recorder {
     /// The session is gone, or could not be removed: either way everybody gets the rest.
     pub(crate) async fn close(&self, is_deleted: bool) {
         // It is gone, whoever cannot hear it.
-        drop(self.tell_network().await);
+        drop(self.record_network().await);
         if let (Some(audit), true) = (&self.audit, is_deleted) {
             // It is gone, whoever cannot hear it.
             drop(audit.state("deleted", Value::Object(Map::new())).await);
@@ -436,7 +436,7 @@ impl OpenOperation {
             Err(error) => self.recorded_event(Err(&error), finished.extra),
         };
         self.recorder.emit(&recorded).await?;
-        self.recorder.tell_network().await
+        self.recorder.record_network().await
     }
 
     /// Records that it failed.
@@ -444,7 +444,7 @@ impl OpenOperation {
         self.is_over = true;
         let recorded = self.recorded_event(Err(error), Map::new());
         self.recorder.emit(&recorded).await?;
-        self.recorder.tell_network().await
+        self.recorder.record_network().await
     }
 
     fn recorded_event(

@@ -111,12 +111,12 @@ pub fn resolve(path: &Path, writable: &[InodeId]) -> Result<Found, ResolveError>
 struct Walk<'a> {
     writable: &'a [InodeId],
     /// Where the walk is: what was entered from the root on.
-    steps: Vec<Step>,
+    steps: Vec<WalkedEntry>,
     ahead: VecDeque<OsString>,
     links: usize,
 }
 
-struct Step {
+struct WalkedEntry {
     name: OsString,
     file: OwnedFd,
     stat: Stat,
@@ -152,7 +152,7 @@ impl Walk<'_> {
                 self.follow(&name, &file)?;
                 continue;
             }
-            self.steps.push(Step { name, file, stat });
+            self.steps.push(WalkedEntry { name, file, stat });
         }
         let stat = match self.steps.last() {
             Some(step) => step.stat,
@@ -171,7 +171,7 @@ impl Walk<'_> {
     }
 
     fn follow(&mut self, name: &OsStr, link: &OwnedFd) -> Result<(), ResolveError> {
-        let is_writable = |step: &Step| self.writable.contains(&identity(&step.stat));
+        let is_writable = |step: &WalkedEntry| self.writable.contains(&identity(&step.stat));
         if self.steps.iter().any(is_writable) {
             return Err(ResolveError::PlantedLink(self.path(Some(name))));
         }

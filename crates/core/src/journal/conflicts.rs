@@ -2,7 +2,7 @@
 
 use super::context::JournalContext;
 use super::file::Journal;
-use super::names::Spot;
+use super::names::PointRef;
 use super::{Point, PointKind};
 use crate::snapshot::store::points::{FileTree, Node, OpenPoint, TreePath, shown};
 use crate::{Error, ErrorKind, Result};
@@ -69,19 +69,19 @@ impl JournalContext {
     pub(super) async fn refuse_foreign(
         &self,
         journal: &Journal,
-        spot: &Spot,
+        point_ref: &PointRef,
         path: &TreePath,
         now: &OpenPoint,
     ) -> Result<()> {
         let active: Vec<&Point> = journal.active().iter().filter(|point| !point.aside).collect();
         let asked = |point: &&&Point| point.kind == PointKind::Checkpoint;
-        let checkpoint = active.iter().rev().find(asked).filter(|it| it.number > spot.order);
+        let checkpoint = active.iter().rev().find(asked).filter(|it| it.number > point_ref.order);
         let (since, start) = match checkpoint {
             Some(point) => (point.number, point.before.clone()),
-            None => (spot.order, spot.tree.clone()),
+            None => (point_ref.order, point_ref.tree.clone()),
         };
         let mut foreign: Vec<TreePath> = Vec::new();
-        let mut at = self.open(&start, &spot.title).await?;
+        let mut at = self.open(&start, &point_ref.title).await?;
         let mut edits = |from: &OpenPoint, to: &OpenPoint| {
             let changes = from.tree.changes_to(&to.tree).into_iter().map(|change| change.path);
             foreign.extend(changes.filter(|change| change.starts_with(path)));
@@ -183,7 +183,7 @@ mod tests {
     fn tree(entries: &[(&str, Option<u64>)]) -> FileTree {
         let node = |size: Option<u64>| Node {
             kind: match size {
-                Some(size) => NodeKind::File { size, pieces: Vec::new(), group: None },
+                Some(size) => NodeKind::File { size, file_parts: Vec::new(), group: None },
                 None => NodeKind::Dir,
             },
             mode: 0o644,

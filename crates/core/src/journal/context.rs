@@ -246,10 +246,10 @@ impl JournalContext {
     /// Keeps a point for ever, as a snapshot.
     pub(crate) async fn save_point(&self, at: &str, name: &str) -> Result<SnapshotInfo> {
         let (_lock, journal) = self.locked().await?;
-        let spot = names::find(&journal, at)?;
+        let point_ref = names::find(&journal, at)?;
         let owner = PointOwner::Snapshot(name.to_owned());
-        let shared = self.store.share_point(&self.id, &spot.tree, owner).await;
-        shared.map_err(|error| lost(&spot.title, error))
+        let shared = self.store.share_point(&self.id, &point_ref.tree, owner).await;
+        shared.map_err(|error| lost(&point_ref.title, error))
     }
 }
 

@@ -200,8 +200,8 @@ fn compare_lines(
     let text = |node: &Option<Node>, point: &OpenPoint| -> Result<Option<String>> {
         match node.as_ref().map(|node| &node.kind) {
             None => Ok(Some(String::new())),
-            Some(NodeKind::File { pieces, .. }) => {
-                let content = point.content(pieces, MAX_TEXT)?;
+            Some(NodeKind::File { file_parts, .. }) => {
+                let content = point.content(file_parts, MAX_TEXT)?;
                 Ok(content
                     .filter(|content| lines::is_text(content))
                     .and_then(|content| String::from_utf8(content).ok()))

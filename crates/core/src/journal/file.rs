@@ -45,11 +45,11 @@ pub(crate) struct Journal {
     /// How many of them are in effect.
     pub(super) applied: usize,
     /// Where `redo` goes, the last one first.
-    pub(super) undone: Vec<Undone>,
+    pub(super) undone: Vec<UndonePoint>,
     /// What the workspace was when it was last looked at.
     pub(super) last: Option<String>,
     /// What somebody is about to do to the workspace.
-    pub(super) pending: Option<Pending>,
+    pub(super) pending: Option<PendingTransition>,
     /// The highest number of a point that was thinned out.
     pub(super) thinned: u64,
     /// The names of points that were thinned out.
@@ -58,12 +58,12 @@ pub(crate) struct Journal {
     pub(super) origin: Option<ForkOrigin>,
     /// Trees that forks are being made of.
     #[serde(default)]
-    held: Vec<Hold>,
+    held: Vec<TreeHold>,
 }
 
 /// A tree that somebody needs though it may be no point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Hold {
+struct TreeHold {
     tree: String,
     /// When whoever wanted it is taken for dead, in milliseconds since 1970.
     until_ms: u64,
@@ -71,19 +71,19 @@ struct Hold {
 
 /// What `redo` goes back to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Undone {
+pub(super) struct UndonePoint {
     pub(super) tree: String,
     pub(super) applied: usize,
 }
 
 /// A workspace that is about to become another tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Pending {
+pub(super) struct PendingTransition {
     pub(super) from: String,
     pub(super) to: String,
     /// What is in effect afterwards.
     pub(super) applied: usize,
-    pub(super) undone: Vec<Undone>,
+    pub(super) undone: Vec<UndonePoint>,
     /// The point this makes, if it makes one.
     pub(super) point: Option<Point>,
 }
@@ -231,7 +231,7 @@ impl Journal {
     pub(super) fn hold(&mut self, tree: &str) {
         let now = now_ms();
         self.held.retain(|hold| hold.until_ms > now);
-        self.held.push(Hold { tree: tree.to_owned(), until_ms: now + HOLD });
+        self.held.push(TreeHold { tree: tree.to_owned(), until_ms: now + HOLD });
     }
 
     /// Gives up a tree that was kept for a while. Others may hold it, too.
@@ -334,7 +334,7 @@ mod tests {
         journal.push(point(2, Some("kept")));
         journal.push(point(3, None));
         journal.applied = 1;
-        journal.undone.push(Undone { tree: "tree 3".to_owned(), applied: 3 });
+        journal.undone.push(UndonePoint { tree: "tree 3".to_owned(), applied: 3 });
         journal.push(point(4, None));
         let left: Vec<_> = journal.points.iter().map(|it| (it.number, it.aside)).collect();
         assert_eq!(left, [(1, false), (2, true), (4, false)]);

@@ -9,7 +9,7 @@ use crate::link::fault::{agent_lost, refused};
 use crate::link::{Incoming, Link, Stream, broken, decode};
 
 /// How long a guest may take to stop or end everything.
-const STANDSTILL: Duration = Duration::from_secs(30);
+const FREEZE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Everything stands still, and no command starts, until this is dropped.
 pub(super) struct Freeze {
@@ -25,7 +25,7 @@ impl Freeze {
         let since = Instant::now();
         let mut stream = link.open(Request::Freeze { end }).await?;
         let late = |_| agent_lost("the guest did not stop the session's processes in time");
-        let said = tokio::time::timeout(STANDSTILL, stream.from_guest.next()).await;
+        let said = tokio::time::timeout(FREEZE_TIMEOUT, stream.from_guest.next()).await;
         match said.map_err(late)?? {
             Incoming::Item(item) => {
                 let Frozen { processes } = decode(&item)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::context::{JournalContext, new_point};
 use super::file::{ForkOrigin, Journal};
 use super::lines;
-use super::transition::{Goal, TransitionReport};
+use super::transition::{TransitionReport, TransitionTarget};
 use super::{Point, PointKind};
 use crate::snapshot::store::points::{
     Change, Composer, FileTree, Node, NodeKind, OpenPoint, TreePath, shown,
@@ -56,8 +56,8 @@ impl JournalContext {
         let base = self.store.open_point(&base_of, &base).await?;
         let (theirs, ..) = fork.save().await?;
         let theirs = fork.open(&theirs.fingerprint, "the fork").await?;
-        let (quiet, _) = self.ended(self.still().await?).await?;
-        let ours = quiet.now.clone();
+        let (frozen_workspace, _) = self.ended(self.still().await?).await?;
+        let ours = frozen_workspace.now.clone();
         let base = base.owned_as(&ours);
         let theirs = theirs.owned_as(&ours);
         let (store, id, from) = (self.store.clone(), self.id.clone(), fork.id.clone());
@@ -83,13 +83,14 @@ impl JournalContext {
                 Error::new(ErrorKind::Internal, "work on a merge was lost").with_source(error)
             })??;
         let label = format!("merge {}", fork.id);
-        let before = quiet.saved.fingerprint.clone();
+        let before = frozen_workspace.saved.fingerprint.clone();
         let made = Point {
             after: Some(tree.clone()),
             ..new_point(&journal, PointKind::Merge, label, before)
         };
-        let goal = Goal { tree, applied: 0, undone: Vec::new(), point: Some(made.clone()) };
-        let (ended, changes) = self.go(&mut journal, quiet, goal).await?;
+        let transition_target =
+            TransitionTarget { tree, applied: 0, undone: Vec::new(), point: Some(made.clone()) };
+        let (ended, changes) = self.go(&mut journal, frozen_workspace, transition_target).await?;
         let points = vec![made.clone()];
         let transition = TransitionReport { at: made.title(), ended, changes, points };
         Ok(MergeReport { transition, merged, conflicts })
@@ -210,8 +211,8 @@ impl Merge<'_> {
     /// Both changes of a text, where they are of different lines.
     fn merged_text(&self, base: &Node, own: &Node, theirs: &Node) -> Result<Option<NodeKind>> {
         let text = |node: &Node, point: &OpenPoint| -> Result<Option<Vec<u8>>> {
-            let NodeKind::File { pieces, .. } = &node.kind else { return Ok(None) };
-            let content = point.content(pieces, MAX_TEXT)?;
+            let NodeKind::File { file_parts, .. } = &node.kind else { return Ok(None) };
+            let content = point.content(file_parts, MAX_TEXT)?;
             Ok(content.filter(|content| lines::is_text(content)))
         };
         let texts = (text(base, self.base)?, text(own, self.ours)?, text(theirs, self.theirs)?);
@@ -220,7 +221,7 @@ impl Merge<'_> {
         let size = u64::try_from(content.len()).unwrap_or(u64::MAX);
         // Names of one file on both sides stay so: each of them becomes the same.
         let group = own.group().filter(|group| theirs.group() == Some(*group)).cloned();
-        Ok(Some(NodeKind::File { size, pieces: self.composer.file(&content)?, group }))
+        Ok(Some(NodeKind::File { size, file_parts: self.composer.file(&content)?, group }))
     }
 
     /// Puts what the fork has beside what is here, under a name that nothing has. What lies there already and is the
@@ -228,8 +229,8 @@ impl Merge<'_> {
     fn beside(&mut self, path: &TreePath, theirs: Node) {
         // As a file of its own: other names of it are somewhere else.
         let node = match theirs.kind {
-            NodeKind::File { size, pieces, .. } => {
-                Node { kind: NodeKind::File { size, pieces, group: None }, ..theirs }
+            NodeKind::File { size, file_parts, .. } => {
+                Node { kind: NodeKind::File { size, file_parts, group: None }, ..theirs }
             }
             _ => theirs,
         };

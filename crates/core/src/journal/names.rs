@@ -12,7 +12,7 @@ const NEAR: usize = 3;
 
 /// The place of a point in a journal, and the tree there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct PointRef {
     /// Where it is in the order of points: the beginning comes before all of them.
     pub(super) order: u64,
     pub(super) tree: String,
@@ -54,7 +54,7 @@ pub(super) fn check_new(journal: &Journal, name: &str) -> Result<()> {
 }
 
 /// Finds a point by its number or name: what the workspace was after it. `0` is the beginning.
-pub(super) fn find(journal: &Journal, text: &str) -> Result<Spot> {
+pub(super) fn find(journal: &Journal, text: &str) -> Result<PointRef> {
     // What a number looks like is nobody's name; `+1` is.
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     let number: Option<u64> = is_number.then(|| text.parse().ok()).flatten();
@@ -70,7 +70,7 @@ pub(super) fn find(journal: &Journal, text: &str) -> Result<Spot> {
         Some(0) if journal.thinned == 0 => {
             let first = first.ok_or_else(no_points)?;
             let title = "the beginning".to_owned();
-            return Ok(Spot { order: 0, tree: first.before.clone(), title });
+            return Ok(PointRef { order: 0, tree: first.before.clone(), title });
         }
         Some(number) if number <= journal.thinned => return Err(thinned(text, first)),
         None if journal.thinned_names.iter().any(|name| name == text) => {
@@ -81,7 +81,7 @@ pub(super) fn find(journal: &Journal, text: &str) -> Result<Spot> {
     Err(unknown(journal, text))
 }
 
-fn spot_of(journal: &Journal, index: usize) -> Result<Spot> {
+fn spot_of(journal: &Journal, index: usize) -> Result<PointRef> {
     let point = &journal.points[index];
     // What it was when the next one began is the nearest there is to the end of a command that nobody saw.
     let next = journal.points.get(index + 1).filter(|next| !next.aside && !point.aside);
@@ -93,7 +93,7 @@ fn spot_of(journal: &Journal, index: usize) -> Result<Spot> {
         Error::new(ErrorKind::NotFound, message)
             .with_hint(format!("point {before} is the one before it"))
     })?;
-    Ok(Spot { order: point.number, tree, title: point.title() })
+    Ok(PointRef { order: point.number, tree, title: point.title() })
 }
 
 fn no_points() -> Error {
@@ -128,7 +128,7 @@ fn unknown(journal: &Journal, text: &str) -> Error {
 }
 
 /// Two points of a journal, as `A..B`; without `B`, and without any, what is there now.
-pub(super) fn range(journal: &Journal, text: &str) -> Result<(Spot, Option<Spot>)> {
+pub(super) fn range(journal: &Journal, text: &str) -> Result<(PointRef, Option<PointRef>)> {
     let (from, to) = match text.split_once("..") {
         Some((from, to)) => (from, (!to.is_empty()).then_some(to)),
         None => (text, None),

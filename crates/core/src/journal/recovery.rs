@@ -25,12 +25,12 @@ impl JournalContext {
         if is_new_machine {
             // Where nothing had moved yet, only what lies beside it is cleared away.
             let is_before = far(&from.tree) == 0 && far(&to.tree) > 0;
-            let goal = match is_before {
+            let transition_target = match is_before {
                 true => from.clone(),
                 false => self.finished(&from, &to, &now).await?,
             };
             let tree = self.replaced_tree(&saved, &now.tree)?;
-            self.store.restore_difference(&tree, &now.tree, &goal).await?;
+            self.store.restore_difference(&tree, &now.tree, &transition_target).await?;
             match is_before {
                 true => {
                     journal.pending = None;

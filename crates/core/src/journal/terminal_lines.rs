@@ -26,11 +26,11 @@ const HIDDEN: &str = "(hidden input)";
 pub(crate) struct TerminalLines {
     context: Arc<JournalContext>,
     process: ProcessId,
-    lines: Mutex<Lines>,
+    lines: Mutex<LineState>,
 }
 
 #[derive(Debug, Default)]
-struct Lines {
+struct LineState {
     /// The point whose end is not known yet: of the command on the terminal, and then of the last line.
     open: Option<u64>,
     typed: TypedLine,
@@ -41,7 +41,7 @@ struct Lines {
 impl CommandPoint {
     /// What makes points of the lines that are typed on this command's terminal.
     pub(crate) fn lines(&self, process: ProcessId) -> TerminalLines {
-        let lines = Lines { open: Some(self.number), ..Lines::default() };
+        let lines = LineState { open: Some(self.number), ..LineState::default() };
         TerminalLines { context: Arc::clone(&self.context), process, lines: Mutex::new(lines) }
     }
 }
@@ -88,7 +88,7 @@ impl TerminalLines {
         CommandPoint { context: Arc::clone(&self.context), number }.close(None).await
     }
 
-    async fn begin(&self, lines: &mut Lines, label: String) -> Result<()> {
+    async fn begin(&self, lines: &mut LineState, label: String) -> Result<()> {
         let context = &self.context;
         let (_lock, mut journal) = context.locked().await?;
         let (saved, frozen, _) = context.save().await?;

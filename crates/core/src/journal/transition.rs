@@ -1,7 +1,7 @@
 //! Going from what a workspace is to what it was.
 
 use super::context::{JournalContext, new_point, summarize};
-use super::file::{Journal, Pending, Undone};
+use super::file::{Journal, PendingTransition, UndonePoint};
 use super::freeze::Freeze;
 use super::{ChangeSummary, Point, PointKind, conflicts, names};
 use crate::snapshot::store::Tree;
@@ -23,7 +23,7 @@ pub struct TransitionReport {
 }
 
 /// A workspace in which nothing runs.
-pub(super) struct Quiet {
+pub(super) struct FrozenWorkspace {
     pub(super) saved: SavedPoint,
     /// What the workspace is.
     pub(super) now: OpenPoint,
@@ -32,25 +32,25 @@ pub(super) struct Quiet {
 }
 
 /// Where to go, and what is on record then.
-pub(super) struct Goal {
+pub(super) struct TransitionTarget {
     pub(super) tree: String,
     pub(super) applied: usize,
-    pub(super) undone: Vec<Undone>,
+    pub(super) undone: Vec<UndonePoint>,
     pub(super) point: Option<Point>,
 }
 
 impl JournalContext {
     /// Keeps what the workspace is, while everything in it stands still. Whatever speaks against going elsewhere is
     /// to be found out before anything is ended.
-    pub(super) async fn still(&self) -> Result<Quiet> {
+    pub(super) async fn still(&self) -> Result<FrozenWorkspace> {
         let (saved, freeze) = self.save_frozen().await?;
         let now = self.open(&saved.fingerprint, "the workspace").await?;
         self.replaced_tree(&saved, &now.tree)?;
-        Ok(Quiet { saved, now, ended: 0, freeze })
+        Ok(FrozenWorkspace { saved, now, ended: 0, freeze })
     }
 
     /// Ends what stands still, and keeps what it had written by then; the same and true if anything ran.
-    pub(super) async fn ended(&self, still: Quiet) -> Result<(Quiet, bool)> {
+    pub(super) async fn ended(&self, still: FrozenWorkspace) -> Result<(FrozenWorkspace, bool)> {
         if still.freeze.processes == 0 {
             return Ok((still, false));
         }
@@ -59,22 +59,27 @@ impl JournalContext {
         // What they wrote until their end is to come back by a redo.
         let (saved, _) = self.save_once().await?;
         let now = self.open(&saved.fingerprint, "the workspace").await?;
-        Ok((Quiet { saved, now, ended: freeze.processes, freeze }, true))
+        Ok((FrozenWorkspace { saved, now, ended: freeze.processes, freeze }, true))
     }
 
     /// Makes the workspace another tree. It is one or the other, whatever happens meanwhile.
     pub(super) async fn go(
         &self,
         journal: &mut Journal,
-        quiet: Quiet,
-        goal: Goal,
+        frozen_workspace: FrozenWorkspace,
+        transition_target: TransitionTarget,
     ) -> Result<(u32, ChangeSummary)> {
-        let Quiet { saved, now: from, ended, freeze } = quiet;
-        let to = self.open(&goal.tree, "the point").await?;
+        let FrozenWorkspace { saved, now: from, ended, freeze } = frozen_workspace;
+        let to = self.open(&transition_target.tree, "the point").await?;
         let tree = self.replaced_tree(&saved, &from.tree)?;
-        let Goal { tree: to_name, applied, undone, point } = goal;
-        journal.pending =
-            Some(Pending { from: saved.fingerprint, to: to_name, applied, undone, point });
+        let TransitionTarget { tree: to_name, applied, undone, point } = transition_target;
+        journal.pending = Some(PendingTransition {
+            from: saved.fingerprint,
+            to: to_name,
+            applied,
+            undone,
+            point,
+        });
         journal.write(&self.folder)?;
         let restored = self.store.restore_difference(&tree, &from.tree, &to).await;
         if let Err(error) = restored {
@@ -143,24 +148,24 @@ impl JournalContext {
     /// Goes back by so many steps. `live` commands run as far as anybody knows.
     pub(crate) async fn undo(&self, steps: usize, live: usize) -> Result<TransitionReport> {
         let (_lock, mut journal) = self.locked().await?;
-        let quiet = self.still().await?;
-        let mut index = self.step_back(&journal, &quiet.saved, steps)?;
-        let mut tree = self.undone_tree(&journal, &quiet, index, live).await?;
-        let (quiet, has_ended) = self.ended(quiet).await?;
+        let frozen_workspace = self.still().await?;
+        let mut index = self.step_back(&journal, &frozen_workspace.saved, steps)?;
+        let mut tree = self.undone_tree(&journal, &frozen_workspace, index, live).await?;
+        let (frozen_workspace, has_ended) = self.ended(frozen_workspace).await?;
         if has_ended {
-            index = self.step_back(&journal, &quiet.saved, steps)?;
-            tree = self.undone_tree(&journal, &quiet, index, live).await?;
+            index = self.step_back(&journal, &frozen_workspace.saved, steps)?;
+            tree = self.undone_tree(&journal, &frozen_workspace, index, live).await?;
         }
         let target = journal.points[index].clone();
         let is_state = target.kind == PointKind::Checkpoint;
         let applied = if is_state { index + 1 } else { index };
-        self.close_points(&mut journal, applied, &quiet.saved.fingerprint).await?;
+        self.close_points(&mut journal, applied, &frozen_workspace.saved.fingerprint).await?;
         let points = journal.points[applied..journal.applied].to_vec();
         let mut undone = journal.undone.clone();
-        let redo = quiet.saved.fingerprint.clone();
-        undone.push(Undone { tree: redo, applied: journal.applied });
-        let goal = Goal { tree, applied, undone, point: None };
-        let (ended, changes) = self.go(&mut journal, quiet, goal).await?;
+        let redo = frozen_workspace.saved.fingerprint.clone();
+        undone.push(UndonePoint { tree: redo, applied: journal.applied });
+        let transition_target = TransitionTarget { tree, applied, undone, point: None };
+        let (ended, changes) = self.go(&mut journal, frozen_workspace, transition_target).await?;
         let title = target.title();
         let at = if is_state { title } else { format!("before {title}") };
         Ok(TransitionReport { at, ended, changes, points })
@@ -170,12 +175,12 @@ impl JournalContext {
     pub(super) async fn undone_tree(
         &self,
         journal: &Journal,
-        quiet: &Quiet,
+        frozen_workspace: &FrozenWorkspace,
         index: usize,
         live: usize,
     ) -> Result<String> {
         match self.in_place {
-            true => self.reverted(journal, &quiet.now, index, live).await,
+            true => self.reverted(journal, &frozen_workspace.now, index, live).await,
             false => Ok(journal.points[index].before.clone()),
         }
     }
@@ -244,17 +249,18 @@ impl JournalContext {
                 return Err(changed_since());
             }
         }
-        let quiet = self.still().await?;
-        let mut tree = self.redone_tree(&back, &last, &quiet.now).await?;
-        let (quiet, has_ended) = self.ended(quiet).await?;
+        let frozen_workspace = self.still().await?;
+        let mut tree = self.redone_tree(&back, &last, &frozen_workspace.now).await?;
+        let (frozen_workspace, has_ended) = self.ended(frozen_workspace).await?;
         if has_ended {
-            tree = self.redone_tree(&back, &last, &quiet.now).await?;
+            tree = self.redone_tree(&back, &last, &frozen_workspace.now).await?;
         }
         let mut undone = journal.undone.clone();
         undone.pop();
         let points = journal.points.get(journal.applied..back.applied).unwrap_or_default().to_vec();
-        let goal = Goal { tree, applied: back.applied, undone, point: None };
-        let (ended, changes) = self.go(&mut journal, quiet, goal).await?;
+        let transition_target =
+            TransitionTarget { tree, applied: back.applied, undone, point: None };
+        let (ended, changes) = self.go(&mut journal, frozen_workspace, transition_target).await?;
         let at = match journal.active().last() {
             Some(point) => format!("after {}", point.title()),
             None => "the beginning".to_owned(),
@@ -263,7 +269,7 @@ impl JournalContext {
     }
 
     /// What the workspace becomes by taking an undo back that left `last`.
-    async fn redone_tree(&self, back: &Undone, last: &str, now: &OpenPoint) -> Result<String> {
+    async fn redone_tree(&self, back: &UndonePoint, last: &str, now: &OpenPoint) -> Result<String> {
         if !self.in_place {
             return Ok(back.tree.clone());
         }
@@ -276,28 +282,33 @@ impl JournalContext {
     /// Makes one path what it was at a point.
     pub(crate) async fn restore_path(&self, path: &str, at: &str) -> Result<TransitionReport> {
         let (_lock, mut journal) = self.locked().await?;
-        let spot = names::find(&journal, at)?;
+        let point_ref = names::find(&journal, at)?;
         let path = tree_path(path)?;
-        let point = self.open(&spot.tree, &spot.title).await?;
+        let point = self.open(&point_ref.tree, &point_ref.title).await?;
         if point.tree.get(&path).is_none() {
-            let message = format!("there is no {} in {}", shown(&path), spot.title);
+            let message = format!("there is no {} in {}", shown(&path), point_ref.title);
             return Err(Error::new(ErrorKind::NotFound, message)
                 .with_hint(format!("`bastide diff ID {at}..` says what is different since")));
         }
-        let quiet = self.still().await?;
-        let mut tree = self.restored_tree(&journal, &spot, (&point, &path), &quiet.now).await?;
-        let (quiet, has_ended) = self.ended(quiet).await?;
+        let frozen_workspace = self.still().await?;
+        let mut tree = self
+            .restored_tree(&journal, &point_ref, (&point, &path), &frozen_workspace.now)
+            .await?;
+        let (frozen_workspace, has_ended) = self.ended(frozen_workspace).await?;
         if has_ended {
-            tree = self.restored_tree(&journal, &spot, (&point, &path), &quiet.now).await?;
+            tree = self
+                .restored_tree(&journal, &point_ref, (&point, &path), &frozen_workspace.now)
+                .await?;
         }
         let label = format!("restore {}@{at}", shown(&path));
-        let before = quiet.saved.fingerprint.clone();
+        let before = frozen_workspace.saved.fingerprint.clone();
         let made = Point {
             after: Some(tree.clone()),
             ..new_point(&journal, PointKind::Restore, label, before)
         };
-        let goal = Goal { tree, applied: 0, undone: Vec::new(), point: Some(made.clone()) };
-        let (ended, changes) = self.go(&mut journal, quiet, goal).await?;
+        let transition_target =
+            TransitionTarget { tree, applied: 0, undone: Vec::new(), point: Some(made.clone()) };
+        let (ended, changes) = self.go(&mut journal, frozen_workspace, transition_target).await?;
         Ok(TransitionReport { at: made.title(), ended, changes, points: vec![made] })
     }
 
@@ -305,12 +316,12 @@ impl JournalContext {
     async fn restored_tree(
         &self,
         journal: &Journal,
-        spot: &names::Spot,
+        point_ref: &names::PointRef,
         (point, path): (&OpenPoint, &TreePath),
         now: &OpenPoint,
     ) -> Result<String> {
         if self.in_place {
-            self.refuse_foreign(journal, spot, path, now).await?;
+            self.refuse_foreign(journal, point_ref, path, now).await?;
         }
         let tree = with_path(&now.tree, &point.tree, path);
         if tree.stray().is_some() {

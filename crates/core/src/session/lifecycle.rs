@@ -120,8 +120,8 @@ impl Lifecycle {
         *lock(&self.skipped) = paths.into_iter().collect();
     }
 
-    pub(crate) fn tell(&self) -> workspace::ProgressSink<'_> {
-        self.terms.progress.as_ref().map(ProgressListener::tell_through)
+    pub(crate) fn on_progress(&self) -> workspace::ProgressSink<'_> {
+        self.terms.progress.as_ref().map(ProgressListener::as_callback)
     }
 }
 
@@ -251,7 +251,7 @@ impl Session {
             self.recover_journal().await?;
         }
         let only_ephemeral = plan != Plan::LayOut;
-        workspace::apply(self, &manifest, only_ephemeral, self.life.tell()).await.map(drop)
+        workspace::apply(self, &manifest, only_ephemeral, self.life.on_progress()).await.map(drop)
     }
 
     async fn has_root(&self) -> bool {
@@ -295,7 +295,7 @@ impl Session {
             kept,
             must_be_empty: self.life.terms.is_callers,
             dependencies: &self.life.terms.dependencies,
-            progress: self.life.tell(),
+            progress: self.life.on_progress(),
         })
     }
 

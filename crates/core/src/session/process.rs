@@ -257,7 +257,7 @@ impl Process {
         if let Some(exit) = self.ended.take() {
             return Ok(OutputEvent::Exit(exit));
         }
-        let next = self.hear().await;
+        let next = self.next_event().await;
         if let Some(recording) = &mut self.recording {
             match &next {
                 Ok(OutputEvent::Stdout(data)) => recording.stdout(data),
@@ -295,7 +295,7 @@ impl Process {
         next
     }
 
-    async fn hear(&mut self) -> Result<OutputEvent> {
+    async fn next_event(&mut self) -> Result<OutputEvent> {
         loop {
             let incoming = match self.deadline {
                 Some(deadline) => tokio::time::timeout_at(deadline, self.from_guest.next())

@@ -195,8 +195,8 @@ impl<'a> Restoring<'a> {
 
 async fn send_bytes(to_guest: &mut Sender, mut bytes: Bytes) -> Result<()> {
     while !bytes.is_empty() {
-        let piece = bytes.split_to(bytes.len().min(MAX_DATA));
-        to_guest.queue_input(piece).await?;
+        let chunk = bytes.split_to(bytes.len().min(MAX_DATA));
+        to_guest.queue_input(chunk).await?;
     }
     to_guest.flush().await
 }

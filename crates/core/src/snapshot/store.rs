@@ -25,6 +25,7 @@ mod index;
 mod keeper;
 mod lease;
 mod pack;
+mod pack_folders;
 pub(crate) mod points;
 mod reader;
 mod record;
@@ -37,7 +38,6 @@ mod tree;
 #[doc(hidden)]
 pub mod untrusted_bytes;
 mod verify;
-mod whereabouts;
 mod writer;
 
 use std::fmt;
@@ -54,8 +54,8 @@ use chunk::ChunkId;
 use errors::failed;
 use index::{Index, Pack, packs_in};
 use lease::Lease;
+use pack_folders::PackFolders;
 use reader::Reader;
-use whereabouts::PackFolders;
 use writer::Writer;
 
 use crate::host::make_private;
@@ -132,8 +132,8 @@ impl<'a> Tree<'a> {
     }
 
     fn report(&self, progress: Progress) {
-        if let Some(tell) = self.progress {
-            tell(progress);
+        if let Some(on_progress) = self.progress {
+            on_progress(progress);
         }
     }
 }

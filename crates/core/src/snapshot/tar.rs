@@ -85,8 +85,8 @@ struct Packed {
 
 /// Writes the workspace into a file.
 async fn pack(workspace: &Workspace<'_>, file: File) -> Result<Packed> {
-    let (packer, pieces) = pack::Packer::start(file, workspace.root().as_str());
-    let scanned = scan::scan(workspace, pieces).await;
+    let (packer, items) = pack::Packer::start(file, workspace.root().as_str());
+    let scanned = scan::scan(workspace, items).await;
     let packed = packer.finish().await;
     // What the writer says is worth more than that it takes no more.
     let left_out = match (&packed, scanned) {

@@ -99,8 +99,8 @@ impl<'a> Workspace<'a> {
 
     /// Reports progress.
     pub fn report(&self, progress: Progress) {
-        if let Some(tell) = self.progress {
-            tell(progress);
+        if let Some(on_progress) = self.progress {
+            on_progress(progress);
         }
     }
 }

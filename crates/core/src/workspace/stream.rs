@@ -55,7 +55,7 @@ impl UploadSender {
         &self,
         entry: Entry,
         content: &mut dyn Read,
-        mut tell: impl FnMut(&[u8]),
+        mut on_progress: impl FnMut(&[u8]),
         failed: impl FnOnce(std::io::Error) -> Error,
     ) -> Result<(), Stop> {
         self.send(UploadItem::Entry(entry))?;
@@ -75,7 +75,7 @@ impl UploadSender {
             }
             let is_last = length < chunk.len();
             chunk.truncate(length);
-            tell(&chunk);
+            on_progress(&chunk);
             self.send(UploadItem::Data(chunk.into()))?;
             if is_last {
                 return Ok(self.send(UploadItem::FileEnd)?);
@@ -178,8 +178,8 @@ async fn send(
             Err(_) => {
                 // What waits for us must not wait with us.
                 in_time(to_guest.flush()).await?;
-                if let Some(tell) = progress {
-                    tell(sent);
+                if let Some(on_progress) = progress {
+                    on_progress(sent);
                 }
                 is_source_slow.store(true, Ordering::Relaxed);
                 let chunk = chunks.recv().await;
@@ -211,8 +211,8 @@ async fn send(
             }
             None => {
                 in_time(to_guest.input_end()).await?;
-                if let Some(tell) = progress {
-                    tell(sent);
+                if let Some(on_progress) = progress {
+                    on_progress(sent);
                 }
                 return Ok(None);
             }

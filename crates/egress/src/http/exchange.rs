@@ -14,15 +14,15 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
 use super::Connection;
-use super::switched::carry_switched;
+use super::upgraded::relay_upgraded;
 use super::upstream::UpstreamSender;
-use crate::body::{Body, Inward, WithGuard, empty};
-use crate::cache::{Key, PackageCache, is_kept, plain_headers};
+use crate::body::{Body, GuardedBody, ResponseBody, empty};
+use crate::denial::Denial;
 use crate::flow::{InFlight, RequestGuard};
 use crate::notes::Note;
-use crate::problem::Denial;
-use crate::secrets::Sent;
-use crate::state::Live;
+use crate::package_cache::{CacheKey, PackageCache, is_kept, plain_headers};
+use crate::secrets::SentSecrets;
+use crate::state::ActivePolicy;
 
 /// How much of a path is shown to somebody who is asked.
 pub(crate) const MAX_SHOWN_PATH: usize = 1024;
@@ -44,7 +44,7 @@ const HOP_BY_HOP: [&str; 9] = [
 ];
 
 /// A request that was decided.
-struct Decided {
+struct DecidedRequest {
     found: Explanation,
     request: InFlight,
 }
@@ -56,8 +56,8 @@ impl Connection {
         let path = request.uri().path().to_owned();
         // Nothing that follows one was looked at as requests are.
         let upgrades = request.headers().contains_key(header::UPGRADE);
-        let live = self.shared.live();
-        match Arc::clone(&self).exchange(&live, request).await {
+        let active = self.shared.active();
+        match Arc::clone(&self).exchange(&active, request).await {
             Ok(response) => response,
             Err(denial) => {
                 self.note_denial(&denial, &method, &path);
@@ -68,7 +68,7 @@ impl Connection {
                     denial.status,
                     StatusCode::BAD_REQUEST | StatusCode::MISDIRECTED_REQUEST
                 );
-                if (is_malformed || upgrades) && !self.is_two {
+                if (is_malformed || upgrades) && !self.is_http2 {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, close);
                 }
@@ -96,7 +96,7 @@ impl Connection {
 
     async fn exchange(
         self: Arc<Self>,
-        live: &Live,
+        active: &ActivePolicy,
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, Denial> {
         if let (Some(why), "BAD") = (self.bad.get(), request.method().as_str()) {
@@ -110,36 +110,37 @@ impl Connection {
         let upgrade = wanted_upgrade(&mut request)?;
         clean(request.headers_mut(), upgrade.is_some());
         join_cookies(request.headers_mut());
-        let Decided { mut found, request: in_flight } = self.decide(live, &request).await?;
+        let DecidedRequest { mut found, request: in_flight } =
+            self.decide(active, &request).await?;
         // From here on a new policy ends it; one that came while somebody was asked is what counts.
         let guard = self.flow.begin(in_flight.clone());
-        let now = self.shared.live();
-        if now.number != live.number {
+        let now = self.shared.active();
+        if now.number != active.number {
             let again = explain(&now, &self.flow.host, self.flow.port, &in_flight);
             if again.verdict == Verdict::Deny {
                 return Err(Denial::by_policy(&now.policy, again.why, again.rule));
             }
             found = again;
         }
-        let live = &*now;
+        let active = &*now;
         let (mut parts, body) = request.into_parts();
         let authority = authority_of(&parts)?;
         let target = match &in_flight.query {
             Some(query) => format!("{}?{query}", in_flight.path.as_str()),
             None => in_flight.path.as_str().to_owned(),
         };
-        let sent = self.put_secrets(live, &found, &target, &mut parts.headers)?;
-        let package = self.package(live, &found, &in_flight, &parts.headers, &sent);
+        let sent = self.put_secrets(active, &found, &target, &mut parts.headers)?;
+        let package = self.package(active, &found, &in_flight, &parts.headers, &sent);
         if let Some((cache, key)) = &package {
             if let Some(response) = cache.find(key).await {
-                self.note_allowed(live, &found, &in_flight, response.status(), true);
-                let kept = response.map(|body| WithGuard::new(body, guard).boxed());
+                self.note_allowed(active, &found, &in_flight, response.status(), true);
+                let kept = response.map(|body| GuardedBody::new(body, guard).boxed());
                 return Ok(kept);
             }
             plain_headers(&mut parts.headers);
         }
         let upstream_sender =
-            self.way(live, found.rule, upgrade.is_some()).await.map_err(|error| {
+            self.upstream_sender(active, found.rule, upgrade.is_some()).await.map_err(|error| {
                 let status = match error.why {
                     Why::Private => StatusCode::FORBIDDEN,
                     Why::Limit => StatusCode::SERVICE_UNAVAILABLE,
@@ -157,49 +158,49 @@ impl Connection {
             Ok(Err(error)) => return Err(unreachable(format!("the server failed: {error}"))),
             Err(_) => return Err(unreachable("the server does not answer in time".to_owned())),
         };
-        self.note_allowed(live, &found, &in_flight, response.status(), false);
+        self.note_allowed(active, &found, &in_flight, response.status(), false);
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             take_out(response.headers_mut(), &sent)?;
             return self.switch(upgrade, response, guard, sent);
         }
         let (mut parts, body) = response.into_parts();
-        let keeping =
+        let package_writer =
             package.and_then(|(cache, key)| cache.keep(key, parts.status, &parts.headers));
         clean(&mut parts.headers, false);
         take_out(&mut parts.headers, &sent)?;
-        if upgrade.is_some() && !self.is_two {
+        if upgrade.is_some() && !self.is_http2 {
             // What follows was not looked at as requests are.
             parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         parts.version = Version::HTTP_11;
         let upstream_sender = sender.map(|sender| (Arc::clone(&self), sender));
-        let body = Inward::new(body, guard, sent, upstream_sender).kept(keeping);
+        let body = ResponseBody::new(body, guard, sent, upstream_sender).kept(package_writer);
         Ok(Response::from_parts(parts, body.boxed()))
     }
 
     /// Where a package is kept, if a request is for one.
     fn package(
         &self,
-        live: &Live,
+        active: &ActivePolicy,
         found: &Explanation,
         request: &InFlight,
         headers: &HeaderMap,
-        sent: &Sent,
-    ) -> Option<(&PackageCache, Key)> {
+        sent: &SentSecrets,
+    ) -> Option<(&PackageCache, CacheKey)> {
         let cache = self.shared.cache.as_ref()?;
-        let rule = found.rule.and_then(|index| live.policy.rules.get(index))?;
+        let rule = found.rule.and_then(|index| active.policy.rules.get(index))?;
         let path = request.path.as_str();
         let is_kept = rule.cache
             && self.is_tls
             && sent.is_empty()
             && is_kept(&request.method, path, request.query.as_deref(), headers);
-        let key = || Key::new(&live.policy, &self.flow.host, self.flow.port, path);
+        let key = || CacheKey::new(&active.policy, &self.flow.host, self.flow.port, path);
         is_kept.then(|| (cache, key()))
     }
 
     fn note_allowed(
         &self,
-        live: &Live,
+        active: &ActivePolicy,
         found: &Explanation,
         request: &InFlight,
         status: StatusCode,
@@ -209,13 +210,17 @@ impl Connection {
         note = note.with_path(request.path.as_str());
         note.status = Some(status.as_u16());
         note.secrets = if self.is_tls { found.secrets.clone() } else { Vec::new() };
-        note.secrets.retain(|name| live.policy.secrets.contains_key(name));
+        note.secrets.retain(|name| active.policy.secrets.contains_key(name));
         note.detail = is_kept.then(|| "from the package cache".to_owned());
         self.shared.note(note);
     }
 
     /// Whether a request may go out, asking somebody if need be.
-    async fn decide(&self, live: &Live, request: &Request<Incoming>) -> Result<Decided, Denial> {
+    async fn decide(
+        &self,
+        active: &ActivePolicy,
+        request: &Request<Incoming>,
+    ) -> Result<DecidedRequest, Denial> {
         let bad = |why: &str| Denial::new(StatusCode::BAD_REQUEST, Why::BadRequest, why);
         if request.method() == http::Method::CONNECT {
             return Err(bad("CONNECT is not allowed"));
@@ -235,14 +240,14 @@ impl Connection {
             query: request.uri().query().map(str::to_owned),
             headers: headers.collect(),
         };
-        let mut found = explain(live, &self.flow.host, self.flow.port, &request);
+        let mut found = explain(active, &self.flow.host, self.flow.port, &request);
         match found.verdict {
             Verdict::Allow => {}
             Verdict::Deny if found.why == Why::BadRequest => {
                 let message = "the path can be read in several ways, and a rule is about paths";
                 return Err(Denial { rule: found.rule, ..bad(message) });
             }
-            Verdict::Deny => return Err(Denial::by_policy(&live.policy, found.why, found.rule)),
+            Verdict::Deny => return Err(Denial::by_policy(&active.policy, found.why, found.rule)),
             Verdict::Ask => {
                 let pending = PendingFlow {
                     id: 0,
@@ -252,8 +257,8 @@ impl Connection {
                     path: Some(request.path.as_str().chars().take(MAX_SHOWN_PATH).collect()),
                     left_ms: 0,
                 };
-                let patience = Duration::from_secs(live.policy.ask_seconds);
-                match self.shared.asks.ask(pending, patience).await {
+                let patience = Duration::from_secs(active.policy.ask_seconds);
+                match self.shared.approvals.ask(pending, patience).await {
                     Some(Answer::Once | Answer::Session) => found.verdict = Verdict::Allow,
                     Some(Answer::Deny) => {
                         let message = "somebody was asked, and denied it";
@@ -272,7 +277,7 @@ impl Connection {
                 }
             }
         }
-        Ok(Decided { found, request })
+        Ok(DecidedRequest { found, request })
     }
 
     /// Refuses a request that is for another host than was dialled.
@@ -310,17 +315,17 @@ impl Connection {
     /// Sets what the rule injects, and fills placeholders.
     fn put_secrets(
         &self,
-        live: &Live,
+        active: &ActivePolicy,
         found: &Explanation,
         target: &str,
         headers: &mut HeaderMap,
-    ) -> Result<Sent, Denial> {
-        let mut sent = Sent::default();
+    ) -> Result<SentSecrets, Denial> {
+        let mut sent = SentSecrets::default();
         let forbidden = |message: String| {
             let why = Why::SecretExfiltration;
             Denial { rule: found.rule, ..Denial::new(StatusCode::FORBIDDEN, why, message) }
         };
-        let rule = found.rule.and_then(|index| live.policy.rules.get(index));
+        let rule = found.rule.and_then(|index| active.policy.rules.get(index));
         for inject in rule.into_iter().flat_map(|rule| &rule.inject) {
             if !self.is_tls {
                 return Err(forbidden("secrets go nowhere in the clear".to_owned()));
@@ -328,12 +333,13 @@ impl Connection {
             // Whatever the program sent in its place is dropped.
             let name = HeaderName::from_bytes(inject.header.as_bytes());
             let name = name.map_err(|_| forbidden("a header cannot be set".to_owned()))?;
-            let value = live.secrets.fill(&inject.value, &mut sent).map_err(forbidden)?;
+            let value = active.secrets.fill(&inject.value, &mut sent).map_err(forbidden)?;
             headers.insert(name, value);
         }
         let host = &self.flow.host;
-        live.secrets
-            .put_in(&live.policy, host, self.is_tls, target, headers, &mut sent)
+        active
+            .secrets
+            .put_in(&active.policy, host, self.is_tls, target, headers, &mut sent)
             .map_err(|found| forbidden(format!("the secret {}: {}", found.name, found.message)))?;
         if !sent.is_empty() {
             // What comes back is looked through.
@@ -349,35 +355,40 @@ impl Connection {
         upgrade: Option<OnUpgrade>,
         mut response: Response<Incoming>,
         guard: RequestGuard,
-        sent: Sent,
+        sent: SentSecrets,
     ) -> Result<Response<Body>, Denial> {
         let Some(inside) = upgrade else {
             let message = "the server switches protocols and was not asked to";
             return Err(Denial::new(StatusCode::BAD_GATEWAY, Why::UpstreamUnreachable, message));
         };
         let outside = hyper::upgrade::on(&mut response);
-        let carried = async move {
+        let relayed = async move {
             // As long as bytes are carried, a new policy may end it.
             let _guard = guard;
             let (Ok(inside), Ok(outside)) = tokio::join!(inside, outside) else { return };
             // However it ends, it has ended.
-            drop(carry_switched(TokioIo::new(inside), TokioIo::new(outside), &sent).await);
+            drop(relay_upgraded(TokioIo::new(inside), TokioIo::new(outside), &sent).await);
         };
-        self.upgraded.lock().unwrap_or_else(PoisonError::into_inner).spawn(carried);
+        self.upgraded.lock().unwrap_or_else(PoisonError::into_inner).spawn(relayed);
         let (parts, _) = response.into_parts();
         Ok(Response::from_parts(parts, empty()))
     }
 }
 
 /// Decides a request.
-pub(crate) fn explain(live: &Live, host: &Host, port: u16, request: &InFlight) -> Explanation {
+pub(crate) fn explain(
+    active: &ActivePolicy,
+    host: &Host,
+    port: u16,
+    request: &InFlight,
+) -> Explanation {
     let http = HttpRequest {
         method: &request.method,
         path: &request.path,
         query: request.query.as_deref(),
         headers: &request.headers,
     };
-    live.policy.explain(&Flow { host, port, http: Some(http) })
+    active.policy.explain(&Flow { host, port, http: Some(http) })
 }
 
 /// The upgrade that a request asks for; only WebSocket is one.
@@ -394,9 +405,11 @@ fn wanted_upgrade(request: &mut Request<Incoming>) -> Result<Option<OnUpgrade>, 
 
 /// Whom a request is for, as it says.
 fn authority_of(parts: &Parts) -> Result<HeaderValue, Denial> {
-    let said = parts.uri.authority().map(|authority| HeaderValue::from_str(authority.as_str()));
-    let said = said.and_then(Result::ok).or_else(|| parts.headers.get(header::HOST).cloned());
-    said.ok_or_else(|| {
+    let authority_header =
+        parts.uri.authority().map(|authority| HeaderValue::from_str(authority.as_str()));
+    let authority_header =
+        authority_header.and_then(Result::ok).or_else(|| parts.headers.get(header::HOST).cloned());
+    authority_header.ok_or_else(|| {
         Denial::new(StatusCode::BAD_REQUEST, Why::BadRequest, "the request names no host")
     })
 }
@@ -427,7 +440,7 @@ fn clean(headers: &mut HeaderMap, is_upgrade: bool) {
 }
 
 /// Takes secrets out of the headers of an answer.
-fn take_out(headers: &mut HeaderMap, sent: &Sent) -> Result<(), Denial> {
+fn take_out(headers: &mut HeaderMap, sent: &SentSecrets) -> Result<(), Denial> {
     if sent.is_empty() {
         return Ok(());
     }
@@ -455,7 +468,7 @@ fn outgoing(
     target: &str,
 ) -> Result<Request<Body>, Denial> {
     let bad = |message: &str| Denial::new(StatusCode::BAD_REQUEST, Why::BadRequest, message);
-    let uri = if upstream_sender.is_two() {
+    let uri = if upstream_sender.is_http2() {
         let authority = authority.to_str().map_err(|_| bad("the host is none"))?;
         parts.headers.remove(header::HOST);
         parts.version = Version::HTTP_2;

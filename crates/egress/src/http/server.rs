@@ -31,11 +31,11 @@ const MAX_HEAD_BYTES: u32 = 64 << 10;
 const BAD_REQUEST: &[u8] = b"BAD / HTTP/1.1\r\nhost: bad\r\nconnection: close\r\n\r\n";
 
 /// Answers requests of HTTP/1.
-pub(crate) async fn serve_one<I>(connection: Arc<Connection>, io: I) -> Result<(), hyper::Error>
+pub(crate) async fn serve_http1<I>(connection: Arc<Connection>, io: I) -> Result<(), hyper::Error>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let checked = Checked {
+    let checked = CheckedStream {
         io,
         check: HeadCheck::default(),
         out: Vec::new(),
@@ -57,7 +57,7 @@ where
 }
 
 /// Answers requests of HTTP/2.
-pub(crate) async fn serve_two<I>(connection: Arc<Connection>, io: I) -> Result<(), hyper::Error>
+pub(crate) async fn serve_http2<I>(connection: Arc<Connection>, io: I) -> Result<(), hyper::Error>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -72,9 +72,9 @@ where
         .await
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-fn service(connection: Arc<Connection>) -> impl Fn(Request<Incoming>) -> Answer {
+fn service(connection: Arc<Connection>) -> impl Fn(Request<Incoming>) -> ResponseFuture {
     move |request| {
         let connection = Arc::clone(&connection);
         Box::pin(async move { Ok(connection.answer(request).await) })
@@ -82,7 +82,7 @@ fn service(connection: Arc<Connection>) -> impl Fn(Request<Incoming>) -> Answer 
 }
 
 /// Hands on what has been looked at.
-struct Checked<I> {
+struct CheckedStream<I> {
     io: I,
     check: HeadCheck,
     out: Vec<u8>,
@@ -91,7 +91,7 @@ struct Checked<I> {
     connection: Arc<Connection>,
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Checked<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for CheckedStream<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -132,7 +132,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Checked<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Checked<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for CheckedStream<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

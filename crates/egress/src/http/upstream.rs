@@ -18,7 +18,7 @@ use super::Connection;
 use crate::body::Body;
 use crate::dial::{DialError, dial};
 use crate::dns::is_own_address;
-use crate::state::Live;
+use crate::state::ActivePolicy;
 
 /// How long a server may take to say who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ const MAX_IDLE: usize = 4;
 
 /// Where a connection outside leads, and by whose word.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Destination {
     /// The policy it was made by.
     policy: u64,
     /// The address, and whether it is this machine's; none behind a proxy, whose business it is.
@@ -41,7 +41,7 @@ pub(super) struct Place {
 /// A connection of HTTP/1 that requests are sent on.
 pub(crate) struct Sender {
     inner: http1::SendRequest<Body>,
-    place: Place,
+    destination: Destination,
 }
 
 impl Sender {
@@ -52,23 +52,23 @@ impl Sender {
 
 /// What is known of the server's HTTP/2.
 #[derive(Default)]
-pub(super) enum Two {
+pub(super) enum Http2State {
     #[default]
     Unknown,
     /// It does not speak it.
     Never,
-    Open(http2::SendRequest<Body>, Place),
+    Open(http2::SendRequest<Body>, Destination),
 }
 
 /// A way to the server.
 pub(super) enum UpstreamSender {
-    One(Sender),
-    Two(http2::SendRequest<Body>, Place),
+    Http1(Sender),
+    Http2(http2::SendRequest<Body>, Destination),
 }
 
 impl UpstreamSender {
-    pub(super) fn is_two(&self) -> bool {
-        matches!(self, Self::Two(..))
+    pub(super) fn is_http2(&self) -> bool {
+        matches!(self, Self::Http2(..))
     }
 
     /// Sends a request. The sender of HTTP/1 comes back with the answer, to be used again when that has passed.
@@ -77,11 +77,11 @@ impl UpstreamSender {
         request: Request<Body>,
     ) -> Result<(Response<Incoming>, Option<Sender>), hyper::Error> {
         match self {
-            Self::One(mut sender) => {
+            Self::Http1(mut sender) => {
                 let response = sender.inner.send_request(request).await?;
                 Ok((response, Some(sender)))
             }
-            Self::Two(mut sender, _) => Ok((sender.send_request(request).await?, None)),
+            Self::Http2(mut sender, _) => Ok((sender.send_request(request).await?, None)),
         }
     }
 }
@@ -104,61 +104,72 @@ impl Connection {
     }
 
     /// A way to the server, one that is there or another.
-    pub(super) async fn way(
+    pub(super) async fn upstream_sender(
         self: &Arc<Self>,
-        live: &Live,
+        active: &ActivePolicy,
         rule: Option<usize>,
         is_upgrade: bool,
     ) -> Result<UpstreamSender, DialError> {
-        if self.is_tls && self.is_two && !is_upgrade {
-            let mut two = self.two.lock().await;
-            match &*two {
-                Two::Open(sender, place)
-                    if !sender.is_closed() && self.leads(place, live, rule) =>
+        if self.is_tls && self.is_http2 && !is_upgrade {
+            let mut http2_state = self.http2.lock().await;
+            match &*http2_state {
+                Http2State::Open(sender, destination)
+                    if !sender.is_closed() && self.leads_to(destination, active, rule) =>
                 {
-                    return Ok(UpstreamSender::Two(sender.clone(), *place));
+                    return Ok(UpstreamSender::Http2(sender.clone(), *destination));
                 }
-                Two::Never => {}
-                Two::Open(..) | Two::Unknown => {
-                    let slot = match self.kept_or_slot(live, rule).await? {
-                        Found::Kept(sender) => return Ok(UpstreamSender::One(sender)),
-                        Found::Slot(slot) => slot,
+                Http2State::Never => {}
+                Http2State::Open(..) | Http2State::Unknown => {
+                    let slot = match self.idle_or_slot(active, rule).await? {
+                        SenderOrSlot::Idle(sender) => return Ok(UpstreamSender::Http1(sender)),
+                        SenderOrSlot::Slot(slot) => slot,
                     };
-                    let way = self.dial(live, rule, true, slot).await?;
-                    *two = match &way {
-                        UpstreamSender::Two(sender, place) => Two::Open(sender.clone(), *place),
-                        UpstreamSender::One(_) => Two::Never,
+                    let upstream_sender = self.dial(active, rule, true, slot).await?;
+                    *http2_state = match &upstream_sender {
+                        UpstreamSender::Http2(sender, destination) => {
+                            Http2State::Open(sender.clone(), *destination)
+                        }
+                        UpstreamSender::Http1(_) => Http2State::Never,
                     };
-                    return Ok(way);
+                    return Ok(upstream_sender);
                 }
             }
         }
-        match self.kept_or_slot(live, rule).await? {
-            Found::Kept(sender) => Ok(UpstreamSender::One(sender)),
-            Found::Slot(slot) => self.dial(live, rule, false, slot).await,
+        match self.idle_or_slot(active, rule).await? {
+            SenderOrSlot::Idle(sender) => Ok(UpstreamSender::Http1(sender)),
+            SenderOrSlot::Slot(slot) => self.dial(active, rule, false, slot).await,
         }
     }
 
     /// Whether a connection leads where this policy and this rule would lead.
-    fn leads(&self, place: &Place, live: &Live, rule: Option<usize>) -> bool {
+    fn leads_to(
+        &self,
+        destination: &Destination,
+        active: &ActivePolicy,
+        rule: Option<usize>,
+    ) -> bool {
         let host = &self.flow.host;
         let may =
-            |(address, is_own)| live.policy.check_address(host, rule, address, is_own).is_ok();
-        place.policy == live.number && place.address.is_none_or(may)
+            |(address, is_own)| active.policy.check_address(host, rule, address, is_own).is_ok();
+        destination.policy == active.number && destination.address.is_none_or(may)
     }
 
     /// A connection that nobody uses now; else, room for another one. The first connection outside has its room with the
     /// program's own; every further one counts as much as one of the program's.
-    async fn kept_or_slot(&self, live: &Live, rule: Option<usize>) -> Result<Found, DialError> {
+    async fn idle_or_slot(
+        &self,
+        active: &ActivePolicy,
+        rule: Option<usize>,
+    ) -> Result<SenderOrSlot, DialError> {
         let late = tokio::time::sleep(ROOM);
         tokio::pin!(late);
         loop {
             while let Some(mut sender) =
-                self.take_idle(|sender| self.leads(&sender.place, live, rule))
+                self.take_idle(|sender| self.leads_to(&sender.destination, active, rule))
             {
                 // One that the server closed meanwhile is of no use.
                 if sender.inner.ready().await.is_ok() {
-                    return Ok(Found::Kept(sender));
+                    return Ok(SenderOrSlot::Idle(sender));
                 }
             }
             let slot = tokio::select! {
@@ -172,32 +183,32 @@ impl Connection {
                 }
             };
             let closed = |_| DialError::new(Why::Limit, "there is no room for a connection");
-            return slot.map(Found::Slot).map_err(closed);
+            return slot.map(SenderOrSlot::Slot).map_err(closed);
         }
     }
 
     async fn dial(
         &self,
-        live: &Live,
+        active: &ActivePolicy,
         rule: Option<usize>,
-        offers_two: bool,
+        offers_http2: bool,
         slot: OwnedSemaphorePermit,
     ) -> Result<UpstreamSender, DialError> {
         let host = &self.flow.host;
-        let (stream, address) = dial(&self.shared, live, host, self.flow.port, rule).await?;
+        let (stream, address) = dial(&self.shared, active, host, self.flow.port, rule).await?;
         self.flow.set_address(address);
-        let is_direct = live.policy.upstream.proxy_for(host).is_none();
-        let place = Place {
-            policy: live.number,
+        let is_direct = active.policy.upstream.proxy_for(host).is_none();
+        let destination = Destination {
+            policy: active.number,
             address: is_direct.then(|| (address, is_own_address(address))),
         };
         if !self.is_tls {
-            return one(stream, place, slot).await;
+            return handshake_http1(stream, destination, slot).await;
         }
         let wrong = |message: String| DialError::new(Why::UpstreamTls, message);
-        let config = live.client(&self.shared.start).map_err(wrong)?;
+        let config = active.client(&self.shared.start).map_err(wrong)?;
         let mut config = rustls::ClientConfig::clone(&config);
-        config.alpn_protocols = if offers_two {
+        config.alpn_protocols = if offers_http2 {
             vec![b"h2".to_vec(), b"http/1.1".to_vec()]
         } else {
             vec![b"http/1.1".to_vec()]
@@ -215,15 +226,15 @@ impl Connection {
             Err(_) => return Err(wrong(format!("{host} does not say who it is in time"))),
         };
         if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-            return two(stream, place, slot).await;
+            return handshake_http2(stream, destination, slot).await;
         }
-        one(stream, place, slot).await
+        handshake_http1(stream, destination, slot).await
     }
 }
 
 /// What a request goes out by.
-enum Found {
-    Kept(Sender),
+enum SenderOrSlot {
+    Idle(Sender),
     Slot(OwnedSemaphorePermit),
 }
 
@@ -231,9 +242,9 @@ fn failed(error: hyper::Error) -> DialError {
     DialError::new(Why::UpstreamUnreachable, error.to_string())
 }
 
-async fn one<I>(
+async fn handshake_http1<I>(
     io: I,
-    place: Place,
+    destination: Destination,
     slot: OwnedSemaphorePermit,
 ) -> Result<UpstreamSender, DialError>
 where
@@ -249,12 +260,12 @@ where
         drop(connection.with_upgrades().await);
         drop(slot);
     });
-    Ok(UpstreamSender::One(Sender { inner: sender, place }))
+    Ok(UpstreamSender::Http1(Sender { inner: sender, destination }))
 }
 
-async fn two<I>(
+async fn handshake_http2<I>(
     io: I,
-    place: Place,
+    destination: Destination,
     slot: OwnedSemaphorePermit,
 ) -> Result<UpstreamSender, DialError>
 where
@@ -271,5 +282,5 @@ where
         drop(connection.await);
         drop(slot);
     });
-    Ok(UpstreamSender::Two(sender, place))
+    Ok(UpstreamSender::Http2(sender, destination))
 }

@@ -14,7 +14,7 @@ const ANSWER: Duration = Duration::from_secs(1);
 
 /// Tries to connect to all of these at once.
 pub(super) fn probe(addresses: &[SocketAddr]) -> Vec<ProbeResult> {
-    let mut tries: Vec<_> = addresses.iter().map(|address| Try::begin(*address)).collect();
+    let mut tries: Vec<_> = addresses.iter().map(|address| ProbeAttempt::begin(*address)).collect();
     let deadline = Instant::now() + ANSWER;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -37,13 +37,13 @@ pub(super) fn probe(addresses: &[SocketAddr]) -> Vec<ProbeResult> {
     tries.into_iter().map(|one| one.result).collect()
 }
 
-struct Try {
+struct ProbeAttempt {
     /// The socket, as long as nothing has come of it.
     socket: Option<OwnedFd>,
     result: ProbeResult,
 }
 
-impl Try {
+impl ProbeAttempt {
     fn begin(address: SocketAddr) -> Self {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

@@ -29,9 +29,9 @@ impl Activity {
     }
 
     /// Something begins; it goes on for as long as this is held.
-    pub(crate) fn begin(&self) -> GoingOn<'_> {
+    pub(crate) fn begin(&self) -> ActivityGuard<'_> {
         self.lock().going_on += 1;
-        GoingOn(self)
+        ActivityGuard(self)
     }
 
     /// Something happened just now.
@@ -51,9 +51,9 @@ impl Activity {
 
 /// Something that goes on.
 #[derive(Debug)]
-pub(crate) struct GoingOn<'a>(&'a Activity);
+pub(crate) struct ActivityGuard<'a>(&'a Activity);
 
-impl Drop for GoingOn<'_> {
+impl Drop for ActivityGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.going_on -= 1;

@@ -166,7 +166,7 @@ async fn answer(
         Some(Request::Accounts(wanted)) => provision::run(guest, wanted, outbox).await,
         Some(Request::Scan(scan)) => tree::scan(guest, &scan, side, inbox, outbox).await,
         Some(Request::Restore(asked)) => tree::restore(guest, &asked, side, inbox, outbox).await,
-        Some(Request::Usage) => usage::tell(guest, outbox).await,
+        Some(Request::Usage) => usage::send_usage(guest, outbox).await,
         Some(Request::Freeze { end }) => freeze::run(guest, end, inbox, outbox).await,
         Some(Request::Terminal { process }) => exec::terminal(guest, process, outbox).await,
         Some(Request::LetGo) => {

@@ -44,7 +44,7 @@ pub(super) async fn serve(guest: Arc<Guest>, mut stream: UnixStream) {
 /// Serves a link that goes over one stream after another, of which this is one.
 async fn serve_conduit(guest: Arc<Guest>, stream: UnixStream) {
     let hearing = Arc::clone(&guest);
-    let accepted = guest.conduits.accept(stream, move || hearing.lease.hear());
+    let accepted = guest.conduits.accept(stream, move || hearing.lease.host_seen());
     let Ok(Ok(Some(mut conduit))) = tokio::time::timeout(GREETING, accepted).await else { return };
     let greet = async {
         let mut hello = [0; HELLO_BYTES];
@@ -145,7 +145,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Received<T> {
     ) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if matches!(polled, Poll::Ready(Ok(()))) {
-            self.guest.lease.hear();
+            self.guest.lease.host_seen();
         }
         polled
     }

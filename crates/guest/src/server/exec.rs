@@ -144,13 +144,17 @@ async fn converse(
     // Both at once: a command that waits for its output to be read does not read its input.
     tokio::select! {
         biased;
-        sent = tell(process, cursor, outbox) => sent,
+        sent = send_output(process, cursor, outbox) => sent,
         gone = listen(process, inbox) => Err(gone),
     }
 }
 
 /// Sends what the process says, and at last how it ended.
-async fn tell(process: &Process, mut cursor: Cursor, outbox: &mut Outbox) -> Result<(), HostGone> {
+async fn send_output(
+    process: &Process,
+    mut cursor: Cursor,
+    outbox: &mut Outbox,
+) -> Result<(), HostGone> {
     let ended = process.ended();
     tokio::pin!(ended);
     let mut more = true;

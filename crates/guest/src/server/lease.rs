@@ -74,7 +74,7 @@ impl Lease {
     }
 
     /// A host said something.
-    pub(super) fn hear(&self) {
+    pub(super) fn host_seen(&self) {
         if self.limits.is_some() {
             self.last_contact.store(now(), Relaxed);
         }
@@ -172,7 +172,7 @@ mod tests {
     async fn ends_after_the_last_word_of_its_maker() {
         let lease = Lease::new(Some(SHORT));
         assert_eq!(lease.over(busy).await, LeaseOver::Abandoned);
-        lease.hear();
+        lease.host_seen();
         assert_ne!(lease.left(busy).unwrap().0, Duration::ZERO);
         assert_eq!(lease.over(busy).await, LeaseOver::Abandoned);
     }

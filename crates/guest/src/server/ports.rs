@@ -11,7 +11,7 @@ use tokio::net::{TcpStream, UnixDatagram, UnixStream};
 use tokio::sync::Semaphore;
 
 use super::Guest;
-use crate::port_channel::{self, Asked, CONNECTED, NAMESPACES};
+use crate::port_channel::{self, CONNECTED, NAMESPACES, PortRequest};
 
 /// How long a port may take to accept.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -32,18 +32,18 @@ pub(super) async fn serve(guest: Arc<Guest>, port_channel: OwnedFd) {
             port_channel.async_io(Interest::READABLE, || Ok(port_channel::receive(&port_channel)?));
         let Ok(Some((asked, end))) = asked.await else { return };
         let port = match asked {
-            Asked::Idle => {
+            PortRequest::Idle => {
                 // It fits into what a socket holds. A warden that is gone needs no answer.
                 let idle = u64::try_from(guest.idle().as_millis()).unwrap_or(u64::MAX);
                 let _ = rustix::io::write(&end, &idle.to_le_bytes());
                 continue;
             }
-            Asked::Port(NAMESPACES) => {
+            PortRequest::Port(NAMESPACES) => {
                 // Whatever becomes of it, the warden learns by its socket.
                 drop(guest.users.pass_on_namespaces(&end).await);
                 continue;
             }
-            Asked::Port(port) => port,
+            PortRequest::Port(port) => port,
         };
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         tokio::spawn(async move {

@@ -50,7 +50,7 @@ fn usage(used: TreeUsage) -> Usage {
 }
 
 /// Answers a request to say what was used.
-pub(super) async fn tell(guest: &Guest, outbox: &mut Outbox) -> Result<(), Refusal> {
+pub(super) async fn send_usage(guest: &Guest, outbox: &mut Outbox) -> Result<(), Refusal> {
     look_at_living(guest);
     let mut all = guest.usage.over();
     let mut records = Vec::new();

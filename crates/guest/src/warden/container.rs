@@ -193,7 +193,7 @@ impl Container {
                     event_loop.end_helpers();
                     return self.folder.remove(None);
                 }
-                Event::Asked { remove, caller } => {
+                Event::EndRequested { remove, caller } => {
                     let asked = match remove {
                         true => self.remove_container(was_up),
                         false => self.ask_for(&self.spec.to_stop).map(drop),

@@ -25,7 +25,7 @@ use rustix::process::{DumpableBehavior, Pid, WaitOptions, set_dumpable_behavior,
 
 use super::container_net::ContainerProcess;
 use super::control::answer;
-use crate::egress_listeners::{Listened, ListenerMaker};
+use crate::egress_listeners::{ListenerMaker, ListenerPort};
 use crate::jail::StepError;
 use crate::{packet, port_channel};
 
@@ -197,7 +197,7 @@ impl Egress {
         answer(caller, &WardenResponse::Egress { is_served: self.proxy.is_some() });
         if let Some(proxy) = &self.proxy {
             // A proxy that is gone closes the connection by that.
-            drop(proxy.tell(&EgressOrder::Caller, &[caller.as_fd()]));
+            drop(proxy.send_order(&EgressOrder::Caller, &[caller.as_fd()]));
         }
     }
 
@@ -228,7 +228,7 @@ impl Egress {
             ..self.start.clone()
         };
         let fds: Vec<_> = self.fds.secrets.iter().chain(&self.authority).map(AsFd::as_fd).collect();
-        match proxy.tell(&EgressOrder::Start(Box::new(start)), &fds) {
+        match proxy.send_order(&EgressOrder::Start(Box::new(start)), &fds) {
             Ok(()) => Ok(proxy),
             Err(error) => {
                 proxy.end();
@@ -292,8 +292,8 @@ impl Egress {
         let wanted: Vec<_> = missing
             .iter()
             .map(|listener| match listener.transport {
-                Transport::Tcp => Listened::Tcp(listener.port),
-                Transport::Udp => Listened::Udp(listener.port),
+                Transport::Tcp => ListenerPort::Tcp(listener.port),
+                Transport::Udp => ListenerPort::Udp(listener.port),
             })
             .collect();
         let made = self.maker.make(&wanted)?;
@@ -327,7 +327,7 @@ impl Egress {
 }
 
 impl Proxy {
-    fn tell(&self, order: &EgressOrder, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn send_order(&self, order: &EgressOrder, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let order = bastide_proto::encode(order).map_err(io::Error::other)?;
         packet::send_now(&self.channel, &order, fds)
     }
@@ -335,7 +335,7 @@ impl Proxy {
     fn hand_out(&self, listeners: &[(EgressListener, OwnedFd)]) -> io::Result<()> {
         let (which, sockets): (Vec<_>, Vec<_>) =
             listeners.iter().map(|(listener, socket)| (*listener, socket.as_fd())).unzip();
-        self.tell(&EgressOrder::Listeners(which), &sockets)
+        self.send_order(&EgressOrder::Listeners(which), &sockets)
     }
 
     fn end(self) {

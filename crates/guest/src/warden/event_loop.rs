@@ -54,7 +54,7 @@ pub(super) enum Event {
     /// The owner could not make the sandbox, and left nothing of it.
     OwnerGaveUp,
     /// Somebody wants the end, and waits for the answer.
-    Asked { remove: bool, caller: UnixStream },
+    EndRequested { remove: bool, caller: UnixStream },
     /// Its lease ran out.
     Expired(LeaseEnd),
 }
@@ -163,7 +163,7 @@ impl EventLoop {
                     answer(&caller, &WardenResponse::Refused { errno });
                 }
             },
-            WardenRequest::End { remove } => return Some(Event::Asked { remove, caller }),
+            WardenRequest::End { remove } => return Some(Event::EndRequested { remove, caller }),
             _ => answer(&caller, &WardenResponse::Refused { errno: Errno::NOSYS.raw_os_error() }),
         }
         None

@@ -254,7 +254,7 @@ mod tests {
             assert_eq!(lease.check(&ports), None, "the guest is asked first");
             assert_eq!(lease.check(&ports), None, "and not waited for");
             let (asked, end) = port_channel::receive(&guest).unwrap().unwrap();
-            assert_eq!(asked, port_channel::Asked::Idle);
+            assert_eq!(asked, port_channel::PortRequest::Idle);
             UnixStream::from(end).write_all(&u64::to_le_bytes(said)).unwrap();
             assert_eq!(lease.check(&ports).is_some(), is_over, "{said}");
         }

@@ -264,7 +264,7 @@ mod tests {
             let client = TcpStream::connect(("127.0.0.1", published.host_port)).unwrap();
             ports.handle_ready(&[Source::Listener(0)]);
             let (port, end) = port_channel::receive(&far).unwrap().unwrap();
-            assert_eq!(port, port_channel::Asked::Port(8080));
+            assert_eq!(port, port_channel::PortRequest::Port(8080));
             let mut guest = UnixStream::from(end);
             guest.write_all(said).unwrap();
             guest.shutdown(std::net::Shutdown::Write).unwrap();

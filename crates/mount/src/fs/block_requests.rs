@@ -10,9 +10,9 @@ use bytes::{Bytes, BytesMut};
 use rustix::io::Errno;
 use tokio::sync::{mpsc, watch};
 
-use super::blocks::{Blocks, Object, Outcome, RUN};
+use super::blocks::{BlockResult, Blocks, Object, RUN};
 use crate::cache::BLOCK;
-use crate::store::{Body, Fault};
+use crate::store::{Body, StoreError};
 
 /// How long such a request waits for its reader.
 const IDLE: Duration = Duration::from_secs(2);
@@ -23,48 +23,53 @@ const MAX_STREAMS: usize = 4;
 /// How often a request goes on whose answer broke off.
 const CONTINUATIONS: u32 = 5;
 
-type Waiting = VecDeque<watch::Sender<Outcome>>;
+type BlockSenders = VecDeque<watch::Sender<BlockResult>>;
 
 /// Requests that can be read further.
 #[derive(Debug, Default)]
-pub(super) struct Streams {
-    open: Mutex<Vec<Stream>>,
+pub(super) struct BlockStreams {
+    open: Mutex<Vec<BlockStream>>,
     number: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Stream {
+struct BlockStream {
     number: u64,
     object: [u8; 16],
     /// The next block it brings that nobody waits for yet, and the first it does not bring.
     next: u64,
     end: u64,
-    wanted: mpsc::UnboundedSender<watch::Sender<Outcome>>,
+    wanted: mpsc::UnboundedSender<watch::Sender<BlockResult>>,
 }
 
 /// The far end of a stream.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct StreamRequests {
     number: u64,
     end: u64,
-    more: mpsc::UnboundedReceiver<watch::Sender<Outcome>>,
+    more: mpsc::UnboundedReceiver<watch::Sender<BlockResult>>,
 }
 
-impl Streams {
-    fn open_streams(&self) -> std::sync::MutexGuard<'_, Vec<Stream>> {
+impl BlockStreams {
+    fn open_streams(&self) -> std::sync::MutexGuard<'_, Vec<BlockStream>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has an open request bring these blocks, if one can; gives them back otherwise.
-    pub(super) fn join(&self, object: &Object, first: u64, run: Waiting) -> Option<Waiting> {
+    pub(super) fn join(
+        &self,
+        object: &Object,
+        first: u64,
+        run: BlockSenders,
+    ) -> Option<BlockSenders> {
         let end = first + run.len() as u64;
         let mut open = self.open_streams();
-        let fits = |stream: &&mut Stream| {
+        let fits = |stream: &&mut BlockStream| {
             stream.object == object.id && stream.next == first && end <= stream.end
         };
         let Some(stream) = open.iter_mut().find(fits) else { return Some(run) };
         stream.next = end;
-        let refused: Waiting = run
+        let refused: BlockSenders = run
             .into_iter()
             .filter_map(|sender| stream.wanted.send(sender).err())
             .map(|it| it.0)
@@ -75,7 +80,7 @@ impl Streams {
 
     /// A request for the rest of an object, to be read further than `next`, if there is enough to read and not too many
     /// are open.
-    pub(super) fn open(&self, object: &Object, next: u64) -> Option<Wanted> {
+    pub(super) fn open(&self, object: &Object, next: u64) -> Option<StreamRequests> {
         let end = object.blocks();
         let mut open = self.open_streams();
         if end < next + RUN || open.len() >= MAX_STREAMS {
@@ -83,12 +88,12 @@ impl Streams {
         }
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let (wanted, more) = mpsc::unbounded_channel();
-        open.push(Stream { number, object: object.id, next, end, wanted });
-        Some(Wanted { number, end, more })
+        open.push(BlockStream { number, object: object.id, next, end, wanted });
+        Some(StreamRequests { number, end, more })
     }
 
     /// Takes a request out, and gives back what it was asked for meanwhile.
-    fn close(&self, mut wanted: Wanted) -> Waiting {
+    fn close(&self, mut wanted: StreamRequests) -> BlockSenders {
         self.open_streams().retain(|stream| stream.number != wanted.number);
         std::iter::from_fn(|| wanted.more.try_recv().ok()).collect()
     }
@@ -97,9 +102,9 @@ impl Streams {
 /// Blocks that one request fetches.
 pub(super) struct BlockRequest {
     first: u64,
-    senders: Waiting,
+    senders: BlockSenders,
     /// How it is read further, if it can be.
-    wanted: Option<Wanted>,
+    wanted: Option<StreamRequests>,
     blocks: Arc<Blocks>,
 }
 
@@ -107,8 +112,8 @@ impl BlockRequest {
     pub(super) fn new(
         blocks: &Arc<Blocks>,
         first: u64,
-        senders: Waiting,
-        wanted: Option<Wanted>,
+        senders: BlockSenders,
+        wanted: Option<StreamRequests>,
     ) -> Self {
         Self { first, senders, wanted, blocks: Arc::clone(blocks) }
     }
@@ -142,7 +147,7 @@ impl BlockRequest {
                         continue;
                     }
                     Err(fault) => {
-                        let broke_off = matches!(fault, Fault::Unreachable { .. });
+                        let broke_off = matches!(fault, StoreError::Unreachable { .. });
                         (fault, broke_off)
                     }
                 },
@@ -168,7 +173,7 @@ impl BlockRequest {
         }
     }
 
-    async fn request(&self, object: &Object) -> Result<Body, Fault> {
+    async fn request(&self, object: &Object) -> Result<Body, StoreError> {
         let to = object.meta.size.min(self.end() * BLOCK);
         self.blocks.store.get(&object.key, &object.meta, self.first * BLOCK, to).await
     }
@@ -187,7 +192,7 @@ impl BlockRequest {
     }
 
     /// Delivers each block when it is whole, and the last one when nothing follows it.
-    async fn receive(&mut self, object: &Object, mut body: Body) -> Result<(), Fault> {
+    async fn receive(&mut self, object: &Object, mut body: Body) -> Result<(), StoreError> {
         let end = self.end();
         let mut block = BytesMut::with_capacity(object.block_size(self.first));
         loop {
@@ -201,7 +206,7 @@ impl BlockRequest {
                 }
                 let size = object.block_size(self.first);
                 if block.len() == size {
-                    return Err(Fault::Lies("more bytes than were asked for".into()));
+                    return Err(StoreError::Inconsistent("more bytes than were asked for".into()));
                 }
                 let missing = size - block.len();
                 block.extend_from_slice(&chunk.split_to(chunk.len().min(missing)));
@@ -216,7 +221,7 @@ impl BlockRequest {
             return Ok(());
         }
         let kind = crate::store::Unreachable::Other;
-        Err(Fault::Unreachable { message: "the answer is too short".into(), kind })
+        Err(StoreError::Unreachable { message: "the answer is too short".into(), kind })
     }
 
     fn deliver(&mut self, object: &Object, outcome: Result<Bytes, Errno>) {

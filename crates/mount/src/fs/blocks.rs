@@ -9,10 +9,10 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use tokio::sync::{Semaphore, watch};
 
-use super::block_requests::{BlockRequest, Streams};
+use super::block_requests::{BlockRequest, BlockStreams};
 use super::counters::Counters;
 use crate::cache::{BLOCK, BlockId, Cache, object_id};
-use crate::store::{Meta, Store};
+use crate::store::{ObjectMeta, Store};
 
 /// What may be remembered of blocks that were read, in bytes.
 const RECENT: usize = 20 << 20;
@@ -23,24 +23,24 @@ const REQUESTS: usize = 16;
 
 /// What is known of whoever blocks are fetched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reading {
+pub(super) enum AccessPattern {
     /// They may want these blocks alone.
-    Here,
+    Random,
     /// They read one block after the other.
-    On,
+    Sequential,
 }
 
 /// A version of an object.
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     pub(super) key: String,
-    pub(super) meta: Meta,
+    pub(super) meta: ObjectMeta,
     pub(super) id: [u8; 16],
 }
 
 impl Object {
-    pub(super) fn new(store: &Store, key: String, meta: Meta) -> Self {
-        let id = object_id(store.place(), &key, &meta.version, meta.size);
+    pub(super) fn new(store: &Store, key: String, meta: ObjectMeta) -> Self {
+        let id = object_id(store.store_address(), &key, &meta.version, meta.size);
         Self { key, meta, id }
     }
 
@@ -57,17 +57,17 @@ impl Object {
     }
 }
 
-pub(super) type Outcome = Option<Result<Bytes, Errno>>;
+pub(super) type BlockResult = Option<Result<Bytes, Errno>>;
 
 /// Where blocks come from.
 #[derive(Debug)]
 pub(super) struct Blocks {
     pub(super) store: Arc<Store>,
     disk: Option<Arc<Cache>>,
-    recent: Mutex<Recent>,
-    in_flight: Mutex<HashMap<BlockId, watch::Receiver<Outcome>>>,
+    recent: Mutex<RecentBlocks>,
+    in_flight: Mutex<HashMap<BlockId, watch::Receiver<BlockResult>>>,
     counters: Arc<Counters>,
-    pub(super) streams: Streams,
+    pub(super) streams: BlockStreams,
     /// Room for requests.
     pub(super) requests: Semaphore,
     /// How long a request may wait for its turn.
@@ -82,7 +82,7 @@ impl Blocks {
         patience: Duration,
     ) -> Self {
         let (recent, in_flight) = (Mutex::default(), Mutex::default());
-        let (streams, requests) = (Streams::default(), Semaphore::new(REQUESTS));
+        let (streams, requests) = (BlockStreams::default(), Semaphore::new(REQUESTS));
         Self { store, disk, recent, in_flight, counters, streams, requests, patience }
     }
 
@@ -104,7 +104,7 @@ impl Blocks {
             self.counters.hit();
             return Ok(block);
         }
-        self.fetch(object, index, 1, Reading::Here);
+        self.fetch(object, index, 1, AccessPattern::Random);
         if let Some(pending) = self.pending(id) {
             return received(pending).await;
         }
@@ -119,11 +119,11 @@ impl Blocks {
         Some(block)
     }
 
-    fn recent(&self) -> std::sync::MutexGuard<'_, Recent> {
+    fn recent(&self) -> std::sync::MutexGuard<'_, RecentBlocks> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pending(&self, id: BlockId) -> Option<watch::Receiver<Outcome>> {
+    fn pending(&self, id: BlockId) -> Option<watch::Receiver<BlockResult>> {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
@@ -134,21 +134,21 @@ impl Blocks {
         object: &Object,
         first: u64,
         count: u64,
-        reading: Reading,
+        access: AccessPattern,
     ) {
         let end = object.blocks().min(first.saturating_add(count));
         let mut index = first;
         while index < end {
-            let run = self.take_off(object, index, end.min(index + RUN));
+            let run = self.announce(object, index, end.min(index + RUN));
             if run.is_empty() {
                 index += 1;
                 continue;
             }
             let next = index + run.len() as u64;
             if let Some(run) = self.streams.join(object, index, run) {
-                let wanted = match reading {
-                    Reading::On => self.streams.open(object, next),
-                    Reading::Here => None,
+                let wanted = match access {
+                    AccessPattern::Sequential => self.streams.open(object, next),
+                    AccessPattern::Random => None,
                 };
                 let request = BlockRequest::new(self, index, run, wanted);
                 let object = object.clone();
@@ -159,7 +159,12 @@ impl Blocks {
     }
 
     /// Announces blocks from `from` on, up to the first that need not be fetched.
-    fn take_off(&self, object: &Object, from: u64, to: u64) -> VecDeque<watch::Sender<Outcome>> {
+    fn announce(
+        &self,
+        object: &Object,
+        from: u64,
+        to: u64,
+    ) -> VecDeque<watch::Sender<BlockResult>> {
         let mut senders = VecDeque::new();
         for index in from..to {
             let id = object.block(index);
@@ -192,7 +197,7 @@ impl Blocks {
         &self,
         object: &Object,
         index: u64,
-        sender: &watch::Sender<Outcome>,
+        sender: &watch::Sender<BlockResult>,
         outcome: Result<Bytes, Errno>,
     ) {
         let id = object.block(index);
@@ -209,7 +214,7 @@ impl Blocks {
     }
 }
 
-async fn received(mut pending: watch::Receiver<Outcome>) -> Result<Bytes, Errno> {
+async fn received(mut pending: watch::Receiver<BlockResult>) -> Result<Bytes, Errno> {
     match pending.wait_for(Option::is_some).await {
         Ok(outcome) => outcome.clone().unwrap_or(Err(Errno::IO)),
         Err(_) => Err(Errno::IO),
@@ -218,14 +223,14 @@ async fn received(mut pending: watch::Receiver<Outcome>) -> Result<Bytes, Errno>
 
 /// The blocks that were used last.
 #[derive(Debug, Default)]
-struct Recent {
+struct RecentBlocks {
     blocks: HashMap<BlockId, (u64, Bytes)>,
     order: BTreeMap<u64, BlockId>,
     clock: u64,
     size: usize,
 }
 
-impl Recent {
+impl RecentBlocks {
     fn has(&self, id: BlockId) -> bool {
         self.blocks.contains_key(&id)
     }
@@ -274,8 +279,8 @@ const STEADY: u64 = 2;
 
 impl ReadAhead {
     /// What is known of the reader by now.
-    pub(super) fn reading(&self) -> Reading {
-        if self.window >= STEADY { Reading::On } else { Reading::Here }
+    pub(super) fn access(&self) -> AccessPattern {
+        if self.window >= STEADY { AccessPattern::Sequential } else { AccessPattern::Random }
     }
 
     /// Takes note of a read; which blocks to fetch now, and how many.
@@ -306,7 +311,7 @@ mod tests {
 
     #[test]
     fn remembers_what_was_used_last() {
-        let mut recent = Recent::default();
+        let mut recent = RecentBlocks::default();
         let id = |index| BlockId { object: [0; 16], index };
         let block = Bytes::from(vec![0; 1 << 20]);
         for index in 0..20 {

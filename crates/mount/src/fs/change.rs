@@ -10,7 +10,7 @@ use super::file::FileNode;
 use super::folders::Entry;
 use super::{Answer, Fs, errno, text};
 use crate::fuse::abi::{RENAME_NOREPLACE, Reply};
-use crate::store::Meta;
+use crate::store::ObjectMeta;
 
 /// The most objects that a folder has which is renamed as one.
 const MAX_MOVED: usize = 100_000;
@@ -19,7 +19,7 @@ const PARALLEL: usize = 8;
 const PAGE: u32 = 1000;
 
 /// Two ends of a rename.
-struct Move<'a> {
+struct RenameEnds<'a> {
     from: (u64, &'a str),
     to: (u64, &'a str),
 }
@@ -29,8 +29,11 @@ impl Fs {
     async fn entry(&self, folder: u64, name: &str) -> Result<Option<Entry>, Errno> {
         if let Some(file) = self.local_child(folder, name) {
             let meta = file.state().stored.clone();
-            let unstored =
-                || Meta { size: 0, mtime: std::time::SystemTime::UNIX_EPOCH, version: "".into() };
+            let unstored = || ObjectMeta {
+                size: 0,
+                mtime: std::time::SystemTime::UNIX_EPOCH,
+                version: "".into(),
+            };
             return Ok(Some(Entry::File(meta.unwrap_or_else(unstored))));
         }
         self.find(folder, name).await
@@ -59,7 +62,7 @@ impl Fs {
         let _still = self.moving.read().await;
         let made = self.store.put(&key, Bytes::new()).await.map_err(|fault| fault.errno());
         let outcome = made.as_ref().map(drop).map_err(|errno| *errno);
-        self.tell("mkdir", self.path_in(folder, name), None, 0, &outcome);
+        self.report_change("mkdir", self.path_in(folder, name), None, 0, &outcome);
         made?;
         let name: Arc<str> = name.into();
         self.folders().stored(folder, &name, Entry::Folder);
@@ -78,7 +81,7 @@ impl Fs {
         let _still = self.moving.read().await;
         let path = self.path_in(folder, name);
         let removed = self.unlink_unmoved(folder, name).await;
-        self.tell("delete", path, None, 0, &removed);
+        self.report_change("delete", path, None, 0, &removed);
         removed?;
         self.keep_folder(folder).await?;
         Ok(Reply::Empty)
@@ -130,7 +133,7 @@ impl Fs {
         let _still = self.moving.read().await;
         let key = format!("{}/", self.key_in(folder, name)?);
         let removed = self.store.delete(&key).await.map_err(|fault| fault.errno());
-        self.tell("rmdir", self.path_in(folder, name), None, 0, &removed);
+        self.report_change("rmdir", self.path_in(folder, name), None, 0, &removed);
         removed?;
         self.tree().unlink(folder, name);
         self.folders().forget(node);
@@ -168,7 +171,7 @@ impl Fs {
         if flags & !RENAME_NOREPLACE != 0 {
             return Err(Errno::INVAL);
         }
-        let ends = Move { from: (folder, text(name)?), to: (new_folder, text(new_name)?) };
+        let ends = RenameEnds { from: (folder, text(name)?), to: (new_folder, text(new_name)?) };
         self.key_in(new_folder, ends.to.1)?;
         let source = self.entry(folder, ends.from.1).await?.ok_or(Errno::NOENT)?;
         let target = self.entry(new_folder, ends.to.1).await?;
@@ -189,14 +192,19 @@ impl Fs {
                 self.move_folder(&ends, target.is_some()).await
             }
         };
-        self.tell("rename", path, Some(to), size, &moved);
+        self.report_change("rename", path, Some(to), size, &moved);
         moved?;
         self.keep_folder(folder).await?;
         Ok(Reply::Empty)
     }
 
     /// Moves a file. If the store refuses, both names are what they were.
-    async fn move_file(&self, ends: &Move<'_>, meta: &Meta, replaces: bool) -> Result<(), Errno> {
+    async fn move_file(
+        &self,
+        ends: &RenameEnds<'_>,
+        meta: &ObjectMeta,
+        replaces: bool,
+    ) -> Result<(), Errno> {
         let replaced = if replaces { self.child_file(ends.to.0, ends.to.1) } else { None };
         if let Some((node, file)) = &replaced {
             self.preserve(*node, file).await?;
@@ -248,7 +256,7 @@ impl Fs {
     }
 
     /// Gives a file the name that the store has it under now, and takes it from what had it.
-    fn give_name(&self, node: u64, ends: &Move<'_>, replaced: Option<&(u64, Arc<FileNode>)>) {
+    fn give_name(&self, node: u64, ends: &RenameEnds<'_>, replaced: Option<&(u64, Arc<FileNode>)>) {
         if let Some((_, file)) = replaced {
             self.lost_its_name(ends.to.0, ends.to.1, file);
         }
@@ -256,7 +264,7 @@ impl Fs {
     }
 
     /// Copies everything, and removes it where it was only when all of it was copied.
-    async fn move_folder(&self, ends: &Move<'_>, replaces: bool) -> Result<(), Errno> {
+    async fn move_folder(&self, ends: &RenameEnds<'_>, replaces: bool) -> Result<(), Errno> {
         let node = self.folder_node(ends.from.0, ends.from.1).await?;
         if replaces {
             let target = self.folder_node(ends.to.0, ends.to.1).await?;

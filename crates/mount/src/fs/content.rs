@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use rustix::io::Errno;
 
-use super::blocks::{Object, RUN, ReadAhead, Reading};
+use super::blocks::{AccessPattern, Object, RUN, ReadAhead};
 use super::file::FileNode;
 use super::folders::Entry;
 use super::handles::Handle;
@@ -72,7 +72,7 @@ impl Fs {
         if fresh {
             return Ok(());
         }
-        let (folder, name) = self.whereabouts(node)?;
+        let (folder, name) = self.parent_and_name(node)?;
         match self.find(folder, &name).await? {
             Some(Entry::File(meta)) => file.learn(&meta),
             Some(Entry::Folder) | None => return Err(Errno::NOENT),
@@ -146,14 +146,14 @@ impl Fs {
         if offset == 0 {
             self.note_small_read(handle.node, object.meta.size);
         }
-        let (ahead, reading) = {
+        let (ahead, access) = {
             let mut ahead = super::lock(&handle.ahead);
-            (ahead.note(offset, end - offset), ahead.reading())
+            (ahead.note(offset, end - offset), ahead.access())
         };
         if let Some((from, count)) = ahead.filter(|_| object.blocks() > 1) {
             // The block that is waited for goes along.
             let now = offset / BLOCK;
-            self.blocks.fetch(object, now, from - now + count, reading);
+            self.blocks.fetch(object, now, from - now + count, access);
         }
         let mut chunks = Vec::with_capacity(2);
         let mut at = offset;
@@ -178,7 +178,7 @@ impl Fs {
             return;
         }
         handle.file.doubt();
-        if let Ok((folder, _)) = self.whereabouts(handle.node) {
+        if let Ok((folder, _)) = self.parent_and_name(handle.node) {
             self.folders().forget(folder);
         }
     }
@@ -242,7 +242,7 @@ impl Fs {
     async fn download(&self, object: &Object, disk: &File) -> Result<(), Errno> {
         for index in 0..object.blocks() {
             if index % RUN == 0 {
-                self.blocks.fetch(object, index, 2 * RUN, Reading::On);
+                self.blocks.fetch(object, index, 2 * RUN, AccessPattern::Sequential);
             }
             let block = self.blocks.read(object, index).await?;
             disk.write_all_at(&block, index * BLOCK).map_err(|error| errno(&error))?;
@@ -359,7 +359,7 @@ impl Fs {
         state.failed = false;
         let never_stored = state.stored.is_none();
         drop(state);
-        if never_stored && let Ok((folder, name)) = self.whereabouts(node) {
+        if never_stored && let Ok((folder, name)) = self.parent_and_name(node) {
             self.tree().unlink(folder, &name);
             self.folders().not_pending(folder, &name);
         }

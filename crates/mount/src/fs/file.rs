@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use crate::store::Meta;
+use crate::store::ObjectMeta;
 
 /// State that all who have a file open share.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct FileNode {
 #[derive(Debug, Default)]
 pub(super) struct FileState {
     /// What the store has, as far as we know.
-    pub(super) stored: Option<Meta>,
+    pub(super) stored: Option<ObjectMeta>,
     pub(super) known_since: Option<Instant>,
     /// Size and time of the content on disk, if there is one.
     pub(super) local: Option<(u64, SystemTime)>,
@@ -59,7 +59,7 @@ impl FileNode {
     }
 
     /// Takes over what the store said.
-    pub(super) fn learn(&self, meta: &Meta) {
+    pub(super) fn learn(&self, meta: &ObjectMeta) {
         let mut state = self.state();
         state.stored = Some(meta.clone());
         state.known_since = Some(Instant::now());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::store::Meta;
+use crate::store::ObjectMeta;
 
 /// The most names that are remembered of one folder, and of all.
 pub(super) const MAX_LISTED: usize = 20_000;
@@ -17,7 +17,7 @@ const LARGE_FOR: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Entry {
     Folder,
-    File(Meta),
+    File(ObjectMeta),
 }
 
 /// A whole folder.
@@ -91,7 +91,7 @@ impl Folders {
         self.known.get(&folder).map(|known| &known.listing)
     }
 
-    pub(super) fn way(&mut self, folder: u64, name: &str) -> LookupMethod {
+    pub(super) fn lookup_method(&mut self, folder: u64, name: &str) -> LookupMethod {
         if let Some(listing) = self.listing(folder) {
             return LookupMethod::Known(listing.entries.get(name).cloned());
         }
@@ -212,7 +212,12 @@ impl Folders {
     }
 
     /// Names that follow another one, if the folder is known.
-    pub(super) fn following(&self, folder: u64, name: &str, count: usize) -> Vec<(Arc<str>, Meta)> {
+    pub(super) fn following(
+        &self,
+        folder: u64,
+        name: &str,
+        count: usize,
+    ) -> Vec<(Arc<str>, ObjectMeta)> {
         use std::ops::Bound;
         let Some(known) = self.known.get(&folder) else { return Vec::new() };
         let range = (Bound::Excluded(name), Bound::Unbounded);
@@ -239,27 +244,30 @@ mod tests {
         let begun = folders.begin_fetch(1);
         folders.stored(1, &"new".into(), Entry::Folder);
         assert!(!folders.end_fetch(1, begun, &Listing::default(), Duration::ZERO));
-        assert_eq!(folders.way(1, "new"), LookupMethod::OnePage);
+        assert_eq!(folders.lookup_method(1, "new"), LookupMethod::OnePage);
         let begun = folders.begin_fetch(1);
         assert!(folders.end_fetch(1, begun, &Listing::default(), Duration::ZERO));
-        assert_eq!(folders.way(1, "new"), LookupMethod::Known(None));
+        assert_eq!(folders.lookup_method(1, "new"), LookupMethod::Known(None));
         folders.stored(1, &"new".into(), Entry::Folder);
-        assert_eq!(folders.way(1, "new"), LookupMethod::Known(Some(Entry::Folder)));
+        assert_eq!(folders.lookup_method(1, "new"), LookupMethod::Known(Some(Entry::Folder)));
         folders.removed(1, "new");
-        assert_eq!((folders.way(1, "new"), folders.total), (LookupMethod::Known(None), 0));
+        assert_eq!(
+            (folders.lookup_method(1, "new"), folders.total),
+            (LookupMethod::Known(None), 0)
+        );
     }
 
     #[test]
     fn lists_a_large_folder_once_it_is_worth_it() {
         let mut folders = folders();
         folders.is_large(1, false);
-        let ways: Vec<_> = (0..WORTH_LISTING).map(|_| folders.way(1, "x")).collect();
+        let methods: Vec<_> = (0..WORTH_LISTING).map(|_| folders.lookup_method(1, "x")).collect();
         assert_eq!(
-            (ways.first(), ways.last()),
+            (methods.first(), methods.last()),
             (Some(&LookupMethod::ByName), Some(&LookupMethod::AllPages))
         );
         folders.is_large(1, true);
-        assert!((0..100).all(|_| folders.way(1, "x") == LookupMethod::ByName));
+        assert!((0..100).all(|_| folders.lookup_method(1, "x") == LookupMethod::ByName));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::blocks::{Object, ReadAhead};
 use super::file::FileNode;
-use super::listing::Stream;
+use super::listing::FolderStream;
 use super::lock;
 
 /// An open file.
@@ -28,7 +28,7 @@ pub(super) struct Handle {
 pub(super) struct Handles {
     next: AtomicU64,
     files: Mutex<HashMap<u64, Arc<Handle>>>,
-    folders: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<Stream>>>>,
+    folders: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<FolderStream>>>>,
 }
 
 impl Handles {
@@ -57,13 +57,16 @@ impl Handles {
         lock(&self.files).remove(&number)
     }
 
-    pub(super) fn open_folder(&self, stream: Stream) -> u64 {
+    pub(super) fn open_folder(&self, stream: FolderStream) -> u64 {
         let number = self.number();
         lock(&self.folders).insert(number, Arc::new(tokio::sync::Mutex::new(stream)));
         number
     }
 
-    pub(super) fn folder(&self, number: u64) -> Result<Arc<tokio::sync::Mutex<Stream>>, Errno> {
+    pub(super) fn folder(
+        &self,
+        number: u64,
+    ) -> Result<Arc<tokio::sync::Mutex<FolderStream>>, Errno> {
         lock(&self.folders).get(&number).cloned().ok_or(Errno::IO)
     }
 

@@ -10,7 +10,7 @@ use super::folders::{Entry, Listing, LookupMethod, MAX_LISTED};
 use super::tree::ROOT;
 use super::{Answer, Fs};
 use crate::fuse::abi::{FolderReply, Reply};
-use crate::store::{Page, relative_name};
+use crate::store::{ListPage, relative_name};
 
 const PAGE: u32 = 1000;
 /// Pages of one folder before a store is taken to go on for ever.
@@ -22,14 +22,14 @@ const MAX_INTRODUCED: u64 = 20_000;
 
 /// A page, with what cannot be shown left out.
 #[derive(Debug, Default)]
-struct Names {
+struct PageNames {
     entries: BTreeMap<Arc<str>, Entry>,
     marker: bool,
 }
 
 impl Fs {
-    fn names(&self, prefix: &str, page: Page) -> Names {
-        let mut names = Names::default();
+    fn names(&self, prefix: &str, page: ListPage) -> PageNames {
+        let mut names = PageNames::default();
         for (key, meta) in page.objects {
             if key == prefix {
                 names.marker = true;
@@ -51,8 +51,8 @@ impl Fs {
 
     /// What the store has under a name.
     pub(super) async fn find(&self, folder: u64, name: &str) -> Result<Option<Entry>, Errno> {
-        let way = self.folders().way(folder, name);
-        let pages = match way {
+        let lookup_method = self.folders().lookup_method(folder, name);
+        let pages = match lookup_method {
             LookupMethod::Known(entry) => return Ok(entry),
             LookupMethod::ByName => return self.find_by_name(folder, name).await,
             LookupMethod::OnePage => 1,
@@ -115,7 +115,7 @@ impl Fs {
         if !self.tree().is_folder(node) {
             return Err(Errno::STALE);
         }
-        let handle = self.handles.open_folder(Stream::new(node));
+        let handle = self.handles.open_folder(FolderStream::new(node));
         Ok(Reply::Opened { handle, flags: 0 })
     }
 
@@ -139,7 +139,7 @@ impl Fs {
             reply.push(name, offset, true, None);
         }
         if offset < stream.base {
-            *stream = Stream::new(stream.node);
+            *stream = FolderStream::new(stream.node);
         }
         loop {
             let skip = usize::try_from(offset - stream.base).unwrap_or(usize::MAX);
@@ -155,7 +155,7 @@ impl Fs {
 
     fn put_entries(
         &self,
-        stream: &Stream,
+        stream: &FolderStream,
         skip: usize,
         reply: &mut FolderReply,
     ) -> Result<(), Errno> {
@@ -177,31 +177,34 @@ impl Fs {
     }
 
     /// Goes on to the next page; whether there is one.
-    async fn next_page(&self, stream: &mut Stream) -> Result<bool, Errno> {
+    async fn next_page(&self, stream: &mut FolderStream) -> Result<bool, Errno> {
         // Whoever waits may be interrupted: the stream stays where it is until the page is there.
         let token = match &stream.next {
-            Next::End => return Ok(false),
-            Next::Pending => {
-                stream.next = Next::End;
+            NextPage::End => return Ok(false),
+            NextPage::Pending => {
+                stream.next = NextPage::End;
                 let pending = self.folders().all_pending(stream.node);
                 stream.turn(pending.into_iter().map(|name| (name, ListedEntry::Pending)));
                 return Ok(true);
             }
-            Next::Begin => {
+            NextPage::Begin => {
                 let known = self.folders().listing(stream.node).map(|known| known.entries.clone());
                 if let Some(entries) = known {
                     stream.collected = None;
-                    stream.next = Next::Pending;
+                    stream.next = NextPage::Pending;
                     stream
                         .turn(entries.into_iter().map(|(name, e)| (name, ListedEntry::Stored(e))));
                     return Ok(true);
                 }
                 let begun = self.folders().begin_fetch(stream.node);
-                stream.collected =
-                    Some(Collected { listing: Listing::default(), begun, begin: Instant::now() });
+                stream.collected = Some(CollectedListing {
+                    listing: Listing::default(),
+                    begun,
+                    begin: Instant::now(),
+                });
                 None
             }
-            Next::Token(token) => Some(token.clone()),
+            NextPage::Token(token) => Some(token.clone()),
         };
         let fetched = self.fetch_page(stream, token.as_deref()).await;
         if fetched.is_err() {
@@ -210,7 +213,11 @@ impl Fs {
         fetched.map(|()| true)
     }
 
-    async fn fetch_page(&self, stream: &mut Stream, token: Option<&str>) -> Result<(), Errno> {
+    async fn fetch_page(
+        &self,
+        stream: &mut FolderStream,
+        token: Option<&str>,
+    ) -> Result<(), Errno> {
         let prefix = self.folder_key(stream.node)?;
         let page = self.store.list(&prefix, false, token, PAGE).await;
         let mut page = page.map_err(|fault| fault.errno())?;
@@ -222,7 +229,7 @@ impl Fs {
         if next.is_some() && (endless || next.as_deref() == token) {
             return Err(Errno::OVERFLOW);
         }
-        if let Some(Collected { listing, .. }) = &mut stream.collected {
+        if let Some(CollectedListing { listing, .. }) = &mut stream.collected {
             listing.marker |= names.marker;
             listing.entries.extend(names.entries.iter().map(|(n, e)| (Arc::clone(n), e.clone())));
             if listing.entries.len() > MAX_LISTED {
@@ -231,12 +238,12 @@ impl Fs {
             }
         }
         stream.next = match next {
-            Some(token) => Next::Token(token),
+            Some(token) => NextPage::Token(token),
             None => {
-                if let Some(Collected { listing, begun, begin }) = stream.collected.take() {
+                if let Some(CollectedListing { listing, begun, begin }) = stream.collected.take() {
                     self.folders().end_fetch(stream.node, begun, &listing, begin.elapsed());
                 }
-                Next::Pending
+                NextPage::Pending
             }
         };
         stream.turn(
@@ -283,7 +290,7 @@ enum ListedEntry {
 }
 
 #[derive(Debug)]
-enum Next {
+enum NextPage {
     Begin,
     Token(String),
     Pending,
@@ -292,29 +299,29 @@ enum Next {
 
 /// A folder that somebody reads, of which one page is held.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct FolderStream {
     node: u64,
     page: Vec<(Arc<str>, ListedEntry)>,
     /// The offset of the first entry of the page; the first two are `.` and `..`.
     base: u64,
-    next: Next,
+    next: NextPage,
     pages: u32,
     empty: u32,
     /// What has been read so far, while it is worth remembering.
-    collected: Option<Collected>,
+    collected: Option<CollectedListing>,
 }
 
 #[derive(Debug)]
-struct Collected {
+struct CollectedListing {
     listing: Listing,
     begun: u64,
     begin: Instant,
 }
 
-impl Stream {
+impl FolderStream {
     fn new(node: u64) -> Self {
         let (page, collected) = (Vec::new(), None);
-        Self { node, page, base: 2, next: Next::Begin, pages: 0, empty: 0, collected }
+        Self { node, page, base: 2, next: NextPage::Begin, pages: 0, empty: 0, collected }
     }
 
     fn turn(&mut self, page: impl Iterator<Item = (Arc<str>, ListedEntry)>) {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use super::blocks::{Object, Reading};
+use super::blocks::{AccessPattern, Object};
 use super::{Fs, lock};
 
 /// The largest file that is fetched for being next.
@@ -16,7 +16,7 @@ const WINDOW: usize = 32;
 const MAX_FOLDERS: usize = 256;
 
 #[derive(Debug)]
-struct Walk {
+struct FolderReads {
     last: Arc<str>,
     streak: u32,
     /// The last file that was fetched ahead.
@@ -25,7 +25,7 @@ struct Walk {
 
 /// Where in each folder somebody reads.
 #[derive(Debug, Default)]
-pub(super) struct Siblings(Mutex<HashMap<u64, Walk>>);
+pub(super) struct Siblings(Mutex<HashMap<u64, FolderReads>>);
 
 impl Fs {
     /// Takes note that a small file is read from its beginning.
@@ -33,46 +33,47 @@ impl Fs {
         if size > SMALL {
             return;
         }
-        let Ok((folder, name)) = self.whereabouts(node) else { return };
+        let Ok((folder, name)) = self.parent_and_name(node) else { return };
         let Ok(prefix) = self.folder_key(folder) else { return };
-        let Some(from) = self.walked(folder, &name) else { return };
+        let Some(from) = self.read_ahead_from(folder, &name) else { return };
         let following = self.folders().following(folder, &from, WINDOW);
         let Some((last, _)) = following.last() else { return };
-        if let Some(walk) = lock(&self.siblings.0).get_mut(&folder) {
-            walk.reached = Some(Arc::clone(last));
+        if let Some(reads) = lock(&self.siblings.0).get_mut(&folder) {
+            reads.reached = Some(Arc::clone(last));
         }
         for (name, meta) in
             following.into_iter().filter(|(_, meta)| (1..=SMALL).contains(&meta.size))
         {
             let object = Object::new(&self.store, format!("{prefix}{name}"), meta);
-            self.blocks.fetch(&object, 0, 1, Reading::Here);
+            self.blocks.fetch(&object, 0, 1, AccessPattern::Random);
         }
     }
 
     /// The name after which to fetch, if it is time to.
-    fn walked(&self, folder: u64, name: &Arc<str>) -> Option<Arc<str>> {
-        let mut walks = lock(&self.siblings.0);
-        let Some(walk) = walks.get_mut(&folder) else {
-            if walks.len() >= MAX_FOLDERS {
-                walks.clear();
+    fn read_ahead_from(&self, folder: u64, name: &Arc<str>) -> Option<Arc<str>> {
+        let mut all_reads = lock(&self.siblings.0);
+        let Some(reads) = all_reads.get_mut(&folder) else {
+            if all_reads.len() >= MAX_FOLDERS {
+                all_reads.clear();
             }
-            walks.insert(folder, Walk { last: Arc::clone(name), streak: 0, reached: None });
+            all_reads
+                .insert(folder, FolderReads { last: Arc::clone(name), streak: 0, reached: None });
             return None;
         };
-        if walk.last == *name {
+        if reads.last == *name {
             return None;
         }
-        let next = self.folders().following(folder, &walk.last, 4);
+        let next = self.folders().following(folder, &reads.last, 4);
         let goes_on = next.iter().any(|(next, _)| next == name);
-        walk.streak = if goes_on { walk.streak + 1 } else { 0 };
-        walk.last = Arc::clone(name);
+        reads.streak = if goes_on { reads.streak + 1 } else { 0 };
+        reads.last = Arc::clone(name);
         if !goes_on {
-            walk.reached = None;
+            reads.reached = None;
         }
-        if walk.streak < STREAK {
+        if reads.streak < STREAK {
             return None;
         }
-        let Some(reached) = walk.reached.clone().filter(|reached| reached > name) else {
+        let Some(reached) = reads.reached.clone().filter(|reached| reached > name) else {
             return Some(Arc::clone(name));
         };
         // Half of what was fetched ahead is left: time for more.

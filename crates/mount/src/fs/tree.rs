@@ -35,7 +35,7 @@ pub(super) struct Tree {
     nodes: HashMap<u64, Node>,
     names: HashMap<(u64, Arc<str>), u64>,
     next: u64,
-    log: Log,
+    log: NodeLog,
 }
 
 impl Tree {
@@ -45,7 +45,7 @@ impl Tree {
             nodes: HashMap::new(),
             names: HashMap::new(),
             next: ROOT + 1,
-            log: Log::open(path, resume)?,
+            log: NodeLog::open(path, resume)?,
         };
         let root = Node {
             parent: ROOT,
@@ -57,7 +57,7 @@ impl Tree {
         };
         tree.nodes.insert(ROOT, root);
         if resume {
-            for record in Log::read(path)? {
+            for record in NodeLog::read(path)? {
                 tree.remember(record);
             }
         }
@@ -65,7 +65,7 @@ impl Tree {
     }
 
     /// Takes a line of the table over; a later one about the same node replaces it.
-    fn remember(&mut self, (id, parent, name, folder): Record) {
+    fn remember(&mut self, (id, parent, name, folder): NodeRecord) {
         self.detach(id);
         let name: Arc<str> = name.into();
         let file = (!folder).then(|| Arc::new(FileNode::default()));
@@ -217,18 +217,18 @@ impl Tree {
 }
 
 /// Node, parent, name, whether it is a folder.
-type Record = (u64, u64, String, bool);
+type NodeRecord = (u64, u64, String, bool);
 
 /// The table on disk: one line for each node, and one more when it gets another name.
 #[derive(Debug)]
-struct Log {
+struct NodeLog {
     path: PathBuf,
     file: File,
     waiting: Vec<u8>,
     size: u64,
 }
 
-impl Log {
+impl NodeLog {
     fn open(path: &Path, resume: bool) -> io::Result<Self> {
         let mut options = File::options();
         options.create(true).mode(0o600);
@@ -241,7 +241,7 @@ impl Log {
         Ok(Self { path: path.to_owned(), file, waiting: Vec::new(), size })
     }
 
-    fn read(path: &Path) -> io::Result<Vec<Record>> {
+    fn read(path: &Path) -> io::Result<Vec<NodeRecord>> {
         let mut records = Vec::new();
         for line in BufReader::new(File::open(path)?).split(b'\n') {
             // A line that was cut short was told to nobody.

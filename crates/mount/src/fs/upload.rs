@@ -15,7 +15,7 @@ use super::file::FileNode;
 use super::folders::Entry;
 use super::{Fs, errno};
 use crate::cache::BLOCK;
-use crate::store::{Meta, Part};
+use crate::store::{ObjectMeta, Part};
 
 /// What is stored in one request; larger files go in parts of this size at least.
 const PART: u64 = 8 << 20;
@@ -41,7 +41,7 @@ impl Fs {
     ) -> Result<(), Errno> {
         let path = self.tree().path(node).ok_or(Errno::STALE)?;
         let meta = self.upload_as(file, disk, path).await?;
-        let (folder, name) = self.whereabouts(node)?;
+        let (folder, name) = self.parent_and_name(node)?;
         self.folders().stored(folder, &name, Entry::File(meta));
         Ok(())
     }
@@ -52,7 +52,7 @@ impl Fs {
         file: &FileNode,
         disk: &File,
         path: String,
-    ) -> Result<Meta, Errno> {
+    ) -> Result<ObjectMeta, Errno> {
         let key = format!("{}{path}", self.root);
         let size = disk.metadata().map_err(|error| errno(&error))?.len();
         let stored = if size <= PART {
@@ -61,7 +61,7 @@ impl Fs {
             self.upload_in_parts(&key, disk, size).await
         };
         let outcome = stored.as_ref().map(drop).map_err(|errno| *errno);
-        self.tell("write", path.clone(), None, size, &outcome);
+        self.report_change("write", path.clone(), None, size, &outcome);
         let meta = match stored {
             Ok(meta) => meta,
             Err(errno) => {
@@ -80,7 +80,7 @@ impl Fs {
         Ok(meta)
     }
 
-    async fn upload_whole(&self, key: &str, disk: &File, size: u64) -> Result<Meta, Errno> {
+    async fn upload_whole(&self, key: &str, disk: &File, size: u64) -> Result<ObjectMeta, Errno> {
         let (bytes, _held) = self.part(disk, 0, size).await?;
         let meta = self.store.put(key, bytes.clone()).await.map_err(|fault| fault.errno())?;
         if size > 0 && size <= BLOCK {
@@ -89,7 +89,12 @@ impl Fs {
         Ok(meta)
     }
 
-    async fn upload_in_parts(&self, key: &str, disk: &File, size: u64) -> Result<Meta, Errno> {
+    async fn upload_in_parts(
+        &self,
+        key: &str,
+        disk: &File,
+        size: u64,
+    ) -> Result<ObjectMeta, Errno> {
         let part = size.div_ceil(MAX_PARTS).next_multiple_of(1 << 20).max(PART);
         let upload = self.store.begin(key, size).await.map_err(|fault| fault.errno())?;
         let parallel = if self.store.uploads_in_order() { 1 } else { PARALLEL_PARTS };

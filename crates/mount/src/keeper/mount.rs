@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::events::Notes;
 use super::program::{Namespaces, Program};
 use super::{Refusal, make_staging, now_ms};
-use crate::attach::{Done, Errand, JOIN, Place};
+use crate::attach::{AttachOutcome, AttachRequest, JOIN, MountTarget};
 use crate::control::{Command, Report};
 use crate::fs::Counts;
 use crate::spec::{Cache, MountSpec, Start};
@@ -36,7 +36,7 @@ const MAX_NAMED: usize = 32;
 const COUNTS: Duration = Duration::from_secs(2);
 
 /// What is wanted of whoever looks after a mount.
-enum Request {
+enum MonitorRequest {
     /// The latest counts.
     Counts(oneshot::Sender<()>),
     /// The end, once nobody uses the mount any more or this much time has passed; and what was not stored.
@@ -47,17 +47,17 @@ enum Request {
 pub(super) struct Mount {
     pub(super) order: MountOrder,
     since_ms: u64,
-    shared: Rc<Shared>,
+    shared: Rc<SharedStatus>,
     /// What it lies on, and in which folder.
     name: String,
     folder: OwnedFd,
     /// What was made for it, each with the folder it lies in.
     made: Vec<(String, OwnedFd)>,
-    requests: mpsc::Sender<Request>,
+    requests: mpsc::Sender<MonitorRequest>,
 }
 
 /// What is known of a mount by whoever looks after it.
-struct Shared {
+struct SharedStatus {
     state: Cell<MountState>,
     counts: Cell<Counts>,
 }
@@ -73,7 +73,7 @@ impl Mount {
         names: Vec<String>,
     ) -> Result<Self, Refusal> {
         let name = names.last().cloned().unwrap_or_default();
-        let place = Place {
+        let mount_target = MountTarget {
             device: order.device.clone(),
             workspace: keeper.workspace.clone(),
             names,
@@ -81,12 +81,12 @@ impl Mount {
             inside: keeper.inside,
             owner: order.owner,
         };
-        let done = namespaces.run(&Errand::Attach(place), &[]).await;
+        let done = namespaces.run(&AttachRequest::Attach(mount_target), &[]).await;
         let (done, fds) = done.map_err(|error| io_refusal(&order, &error.to_string()))?;
         let (owner, made) = match done {
-            Done::Attached { owner, made } => (owner, made),
-            Done::Failed { step, errno } => return Err(refusal(&order, &step, errno)),
-            Done::Detached { .. } => return Err(io_refusal(&order, "it was taken away")),
+            AttachOutcome::Attached { owner, made } => (owner, made),
+            AttachOutcome::Failed { step, errno } => return Err(refusal(&order, &step, errno)),
+            AttachOutcome::Detached { .. } => return Err(io_refusal(&order, "it was taken away")),
         };
         (spec.uid, spec.gid) = (owner.uid, owner.gid);
         let mut fds = fds.into_iter();
@@ -94,8 +94,10 @@ impl Mount {
             return Err(io_refusal(&order, "its device is missing"));
         };
         let made = made.into_iter().zip(fds).collect();
-        let shared =
-            Rc::new(Shared { state: Cell::new(MountState::Mounted), counts: Cell::default() });
+        let shared = Rc::new(SharedStatus {
+            state: Cell::new(MountState::Mounted),
+            counts: Cell::default(),
+        });
         let (requests, wanted) = mpsc::channel(16);
         let notes = Notes::new(order.events.clone(), order.path.clone());
         let cache = Some(Cache { folder: order.cache.clone(), size: order.cache_size });
@@ -110,8 +112,9 @@ impl Mount {
             Ok(program) => {
                 let unstored = RefCell::default();
                 let restarts = Vec::new();
-                let care = Care { start, device, notes, shared: shared_too, restarts, unstored };
-                tokio::task::spawn_local(care.look_after(program, wanted));
+                let monitor =
+                    MountMonitor { start, device, notes, shared: shared_too, restarts, unstored };
+                tokio::task::spawn_local(monitor.run(program, wanted));
                 Ok(mount)
             }
             Err(why) => {
@@ -134,15 +137,17 @@ impl Mount {
         keeper: &KeeperSpec,
         namespaces: &Namespaces,
     ) -> Result<(), Refusal> {
-        let errand = Errand::Detach {
+        let attach_request = AttachRequest::Detach {
             inside: keeper.inside,
             name: self.name.clone(),
             made: self.made.iter().map(|(name, _)| name.clone()).collect(),
         };
         let folders = self.made.iter().map(|(_, folder)| folder.as_fd());
         let fds: Vec<_> = [self.folder.as_fd()].into_iter().chain(folders).collect();
-        match namespaces.run(&errand, &fds).await {
-            Ok((Done::Failed { step, errno }, _)) => Err(refusal(&self.order, &step, errno)),
+        match namespaces.run(&attach_request, &fds).await {
+            Ok((AttachOutcome::Failed { step, errno }, _)) => {
+                Err(refusal(&self.order, &step, errno))
+            }
             Ok(_) => Ok(()),
             Err(error) => Err(io_refusal(&self.order, &error.to_string())),
         }
@@ -153,7 +158,7 @@ impl Mount {
     pub(super) async fn finish(&self, deadline: Duration) -> Result<(), Refusal> {
         let (done, is_done) = oneshot::channel();
         // Whoever looks after it is gone if it is finished.
-        if self.requests.send(Request::Finish(deadline, done)).await.is_err() {
+        if self.requests.send(MonitorRequest::Finish(deadline, done)).await.is_err() {
             return Ok(());
         }
         let unstored = is_done.await.unwrap_or_default();
@@ -175,7 +180,7 @@ impl Mount {
 
     pub(super) async fn status(&self) -> MountStatus {
         let (reply, replied) = oneshot::channel();
-        if self.requests.send(Request::Counts(reply)).await.is_ok() {
+        if self.requests.send(MonitorRequest::Counts(reply)).await.is_ok() {
             // Without an answer the last counts will do.
             drop(tokio::time::timeout(COUNTS, replied).await);
         }
@@ -228,35 +233,35 @@ fn refusal(order: &MountOrder, step: &str, errno: i32) -> Refusal {
 }
 
 /// What it takes to look after a mount.
-struct Care {
+struct MountMonitor {
     start: Start,
     /// While this is open, the mount is there.
     device: OwnedFd,
     notes: Notes,
-    shared: Rc<Shared>,
+    shared: Rc<SharedStatus>,
     restarts: Vec<Instant>,
     /// What its programs said they could not store.
     unstored: RefCell<Vec<String>>,
 }
 
 /// What became of a program.
-enum After {
+enum ProgramEnd {
     /// It died.
     Died,
     /// It was ended.
     Finished(Option<oneshot::Sender<Vec<String>>>),
 }
 
-impl Care {
+impl MountMonitor {
     /// Sees to it that somebody answers, until the mount is finished.
-    async fn look_after(mut self, program: Program, mut wanted: mpsc::Receiver<Request>) {
+    async fn run(mut self, program: Program, mut wanted: mpsc::Receiver<MonitorRequest>) {
         let mut program = program;
         let done = loop {
             let before = self.shared.counts.get();
-            let after = self.attend(&mut program, &mut wanted, before).await;
+            let after = self.monitor_program(&mut program, &mut wanted, before).await;
             match after {
-                After::Finished(done) => break done,
-                After::Died => match self.restart().await {
+                ProgramEnd::Finished(done) => break done,
+                ProgramEnd::Died => match self.restart().await {
                     Some(another) => program = another,
                     None => {
                         self.shared.state.set(MountState::Lost);
@@ -279,42 +284,42 @@ impl Care {
     }
 
     /// Hears a program, and tells it what is wanted, until its end.
-    async fn attend(
+    async fn monitor_program(
         &self,
         program: &mut Program,
-        wanted: &mut mpsc::Receiver<Request>,
+        wanted: &mut mpsc::Receiver<MonitorRequest>,
         before: Counts,
-    ) -> After {
+    ) -> ProgramEnd {
         let mut waiting = Vec::new();
         loop {
             tokio::select! {
-                report = program.line.receive::<Report>() => match report {
+                report = program.socket.receive::<Report>() => match report {
                     Ok(Some((Report::Ended { .. }, _))) => {
                         // The session ended, or somebody else took the mount away.
                         self.stop(program).await;
                         self.shared.state.set(MountState::Lost);
                         // Whoever finishes it is told what was not stored.
-                        return After::Finished(lost(wanted).await);
+                        return ProgramEnd::Finished(lost(wanted).await);
                     }
                     Ok(Some((report, _))) => self.take(report, before, &mut waiting),
                     Ok(None) | Err(_) => {
                         drop(program.process.kill().await);
-                        return After::Died;
+                        return ProgramEnd::Died;
                     }
                 },
                 request = wanted.recv() => match request {
-                    Some(Request::Counts(reply)) => {
+                    Some(MonitorRequest::Counts(reply)) => {
                         waiting.push(reply);
-                        drop(program.line.send(&Command::Counts, &[]).await);
+                        drop(program.socket.send(&Command::Counts, &[]).await);
                     }
-                    Some(Request::Finish(deadline, done)) => {
+                    Some(MonitorRequest::Finish(deadline, done)) => {
                         self.wait_for_end(program, deadline).await;
                         self.stop(program).await;
-                        return After::Finished(Some(done));
+                        return ProgramEnd::Finished(Some(done));
                     }
                     None => {
                         self.stop(program).await;
-                        return After::Finished(None);
+                        return ProgramEnd::Finished(None);
                     }
                 },
             }
@@ -349,7 +354,7 @@ impl Care {
     /// Hears a program until nobody uses the mount any more, for at most so long.
     async fn wait_for_end(&self, program: &Program, most: Duration) {
         let received = async {
-            while let Ok(Some((report, _))) = program.line.receive::<Report>().await {
+            while let Ok(Some((report, _))) = program.socket.receive::<Report>().await {
                 if matches!(report, Report::Ended { .. }) {
                     return;
                 }
@@ -363,8 +368,8 @@ impl Care {
     /// Has a program store what was written, and ends it.
     async fn stop(&self, program: &mut Program) {
         let stopped = async {
-            program.line.send(&Command::Stop, &[]).await?;
-            while let Some((report, _)) = program.line.receive::<Report>().await? {
+            program.socket.send(&Command::Stop, &[]).await?;
+            while let Some((report, _)) = program.socket.receive::<Report>().await? {
                 self.take(report, Counts::default(), &mut Vec::new());
             }
             program.process.wait().await
@@ -401,12 +406,12 @@ impl Care {
 }
 
 /// Answers for a mount that is lost, until it is finished.
-async fn lost(wanted: &mut mpsc::Receiver<Request>) -> Option<oneshot::Sender<Vec<String>>> {
+async fn lost(wanted: &mut mpsc::Receiver<MonitorRequest>) -> Option<oneshot::Sender<Vec<String>>> {
     loop {
         match wanted.recv().await {
             // What is known is all there is.
-            Some(Request::Counts(_)) => {}
-            Some(Request::Finish(_, done)) => return Some(done),
+            Some(MonitorRequest::Counts(_)) => {}
+            Some(MonitorRequest::Finish(_, done)) => return Some(done),
             None => return None,
         }
     }

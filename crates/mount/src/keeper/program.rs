@@ -15,12 +15,12 @@ use tokio::net::UnixDatagram;
 use tokio::process::{Child, Command};
 
 use super::Refusal;
-use crate::attach::{Done, Errand};
-use crate::control::{self, Channel, Report, line, receive_packet, send_packet};
+use crate::attach::{AttachOutcome, AttachRequest};
+use crate::control::{self, Channel, Report, encode_line, receive_packet, send_packet};
 use crate::spec::{MountSpec, Start};
 
 /// How long init may take to hand out its namespaces, and a mount to be made or taken away.
-const ERRAND: Duration = Duration::from_secs(15);
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long a store may take to be looked at, beyond its own timeout.
 const PROBE: Duration = Duration::from_secs(15);
@@ -31,9 +31,9 @@ const READY: Duration = Duration::from_secs(30);
 /// One end of a `SOCK_SEQPACKET` pair that is waited for without blocking. All that is used of the type is that it
 /// becomes ready.
 #[derive(Debug)]
-pub(super) struct Line(UnixDatagram);
+pub(super) struct PacketSocket(UnixDatagram);
 
-impl Line {
+impl PacketSocket {
     pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
         let socket = std::os::unix::net::UnixDatagram::from(socket);
         socket.set_nonblocking(true)?;
@@ -57,7 +57,7 @@ impl Line {
         message: &T,
         fds: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
-        let bytes = line(message)?;
+        let bytes = encode_line(message)?;
         self.0.async_io(Interest::WRITABLE, || send_packet(&self.0, &bytes, fds)).await
     }
 }
@@ -66,16 +66,16 @@ impl Line {
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) process: Child,
-    pub(super) line: Line,
+    pub(super) socket: PacketSocket,
 }
 
 impl Program {
-    fn start(word: Option<&str>) -> io::Result<Self> {
+    fn start(role: Option<&str>) -> io::Result<Self> {
         let (near, far) = Channel::pair()?;
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("bastide-mount").args(word).env_clear().kill_on_drop(true);
+        command.arg0("bastide-mount").args(role).env_clear().kill_on_drop(true);
         command.stdin(Stdio::from(far)).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Self { process: command.spawn()?, line: Line::new(near.into())? })
+        Ok(Self { process: command.spawn()?, socket: PacketSocket::new(near.into())? })
     }
 
     /// One that answers for a mount.
@@ -83,9 +83,9 @@ impl Program {
         let work = async {
             let program = Self::start(None).map_err(|error| error.to_string())?;
             let start = control::Command::Start(start);
-            let sent = program.line.send(&start, &[device.as_fd()]).await;
+            let sent = program.socket.send(&start, &[device.as_fd()]).await;
             // One that failed at once has said why.
-            match program.line.receive::<Report>().await {
+            match program.socket.receive::<Report>().await {
                 Ok(Some((Report::Ready, _))) => Ok(program),
                 Ok(Some((Report::Failed { message }, _))) => Err(message),
                 other => {
@@ -114,8 +114,8 @@ pub(super) async fn probe(spec: &MountSpec) -> Result<(), Refusal> {
     let work = async {
         let program = Program::start(None).map_err(|error| failed(error.to_string()))?;
         let command = control::Command::Probe { mount: Box::new(spec.clone()) };
-        program.line.send(&command, &[]).await.map_err(|error| failed(error.to_string()))?;
-        match program.line.receive::<Report>().await {
+        program.socket.send(&command, &[]).await.map_err(|error| failed(error.to_string()))?;
+        match program.socket.receive::<Report>().await {
             Ok(Some((Report::Probed { error: None }, _))) => Ok(()),
             Ok(Some((Report::Probed { error: Some(error) }, _))) => {
                 Err(Refusal::new(MountRefusal::Store, error.to_string()))
@@ -145,8 +145,8 @@ impl Namespaces {
             return Ok(Rc::clone(known));
         }
         let asked = self.asked.borrow_mut().take();
-        let asked = Line::new(asked.ok_or(io::ErrorKind::NotConnected)?)?;
-        let come = tokio::time::timeout(ERRAND, asked.receive_packet()).await;
+        let asked = PacketSocket::new(asked.ok_or(io::ErrorKind::NotConnected)?)?;
+        let come = tokio::time::timeout(ATTACH_TIMEOUT, asked.receive_packet()).await;
         let (_, fds) = come.map_err(|_| io::ErrorKind::TimedOut)??.unwrap_or_default();
         let both = <[OwnedFd; 2]>::try_from(fds).map_err(|_| io::ErrorKind::UnexpectedEof)?;
         let both = Rc::new(both);
@@ -157,16 +157,16 @@ impl Namespaces {
     /// Has something done in them, by a process of its own.
     pub(super) async fn run(
         &self,
-        errand: &Errand,
+        attach_request: &AttachRequest,
         fds: &[BorrowedFd<'_>],
-    ) -> io::Result<(Done, Vec<OwnedFd>)> {
+    ) -> io::Result<(AttachOutcome, Vec<OwnedFd>)> {
         let both = self.get().await?;
         let work = async {
             let helper = Program::start(Some("attach"))?;
             let all: Vec<_> = both.iter().map(AsFd::as_fd).chain(fds.iter().copied()).collect();
-            helper.line.send(errand, &all).await?;
-            helper.line.receive().await?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+            helper.socket.send(attach_request, &all).await?;
+            helper.socket.receive().await?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
         };
-        tokio::time::timeout(ERRAND, work).await.map_err(|_| io::ErrorKind::TimedOut)?
+        tokio::time::timeout(ATTACH_TIMEOUT, work).await.map_err(|_| io::ErrorKind::TimedOut)?
     }
 }

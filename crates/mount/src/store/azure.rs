@@ -9,10 +9,10 @@ use bytes::Bytes;
 use http::{HeaderName, Method, header};
 use serde::Deserialize;
 
-use super::http::{Call, Fault, Http};
+use super::http::{Call, Http, StoreError};
 use super::names::{decode, encode_key, encode_value, listing_url};
 use super::sign::Signer;
-use super::{Body, Meta, Page, Part, Upload, parse_time};
+use super::{Body, ListPage, ObjectMeta, Part, Upload, parse_time};
 use crate::spec::AzureAuth;
 
 const VERSION: HeaderName = HeaderName::from_static("x-ms-version");
@@ -89,17 +89,17 @@ impl Azure {
         container: &str,
         endpoint: Option<&str>,
         auth: &AzureAuth,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, StoreError> {
         let own = format!("https://{account}.blob.core.windows.net");
         let endpoint = endpoint.unwrap_or(&own).trim_end_matches('/');
         reqwest::Url::parse(endpoint)
-            .map_err(|error| Fault::Settings(format!("the endpoint {endpoint:?}: {error}")))?;
+            .map_err(|error| StoreError::Settings(format!("the endpoint {endpoint:?}: {error}")))?;
         let base = format!("{endpoint}/{}", encode_value(container));
         let signer = Signer::azure(http.client(), account, container, auth)?;
         Ok(Self { http, signer, base })
     }
 
-    pub(super) fn place(&self) -> &str {
+    pub(super) fn store_address(&self) -> &str {
         &self.base
     }
 
@@ -107,7 +107,7 @@ impl Azure {
         format!("{}/{}", self.base, encode_key(key))
     }
 
-    async fn send(&self, call: Call) -> Result<Body, Fault> {
+    async fn send(&self, call: Call) -> Result<Body, StoreError> {
         self.http.send(&self.signer, &call.header(VERSION, "2023-11-03")).await
     }
 
@@ -117,13 +117,13 @@ impl Azure {
         flat: bool,
         token: Option<&str>,
         limit: u32,
-    ) -> Result<Page, Fault> {
+    ) -> Result<ListPage, StoreError> {
         let start = format!("{}?restype=container&comp=list&maxresults={limit}", self.base);
         let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
         let url = listing_url(start, flat, [("prefix", prefix), ("marker", token)]);
         let page = self.send(Call::new(Method::GET, url)).await?.page().await?;
         let lies = |error: &dyn std::fmt::Display| {
-            Fault::Lies(format!("not a document of Azure: {error}"))
+            StoreError::Inconsistent(format!("not a document of Azure: {error}"))
         };
         let text = std::str::from_utf8(&page).map_err(|error| lies(&error))?;
         let text = text.trim_start_matches('\u{feff}');
@@ -134,31 +134,31 @@ impl Azure {
         let object = |blob: Blob| {
             let Properties { modified, etag, size } = blob.properties;
             let version = etag.trim_matches('"').into();
-            (blob.name.plain(), Meta { size, mtime: parse_time(&modified), version })
+            (blob.name.plain(), ObjectMeta { size, mtime: parse_time(&modified), version })
         };
-        Ok(Page {
+        Ok(ListPage {
             objects: listing.blobs.blob.into_iter().map(object).collect(),
             folders: listing.blobs.blob_prefix.into_iter().map(|one| one.name.plain()).collect(),
             next: listing.next_marker.filter(|marker| !marker.is_empty()),
         })
     }
 
-    pub(super) async fn head(&self, key: &str) -> Result<Meta, Fault> {
+    pub(super) async fn head(&self, key: &str) -> Result<ObjectMeta, StoreError> {
         let body = self.send(Call::new(Method::HEAD, self.url(key))).await?;
         let size = body.header("content-length").and_then(|text| text.parse().ok());
-        let size = size.ok_or_else(|| Fault::Lies("a blob without a size".into()))?;
+        let size = size.ok_or_else(|| StoreError::Inconsistent("a blob without a size".into()))?;
         let version = body.header("etag").unwrap_or_default().trim_matches('"').into();
         let mtime = parse_time(body.header("last-modified").unwrap_or_default());
-        Ok(Meta { size, mtime, version })
+        Ok(ObjectMeta { size, mtime, version })
     }
 
     pub(super) async fn get(
         &self,
         key: &str,
-        meta: &Meta,
+        meta: &ObjectMeta,
         from: u64,
         to: u64,
-    ) -> Result<Body, Fault> {
+    ) -> Result<Body, StoreError> {
         let mut call = Call::new(Method::GET, self.url(key))
             .header(header::IF_MATCH, &format!("\"{}\"", meta.version));
         if from > 0 || to < meta.size {
@@ -167,12 +167,12 @@ impl Azure {
         self.send(call).await
     }
 
-    pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<String, Fault> {
+    pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<String, StoreError> {
         let call = Call::new(Method::PUT, self.url(key)).header(BLOB_TYPE, "BlockBlob");
         self.stored(call.body(bytes)).await
     }
 
-    async fn stored(&self, call: Call) -> Result<String, Fault> {
+    async fn stored(&self, call: Call) -> Result<String, StoreError> {
         let body = self.send(call).await?;
         let version = body.header("etag").unwrap_or_default().trim_matches('"').to_owned();
         body.finish().await?;
@@ -181,12 +181,12 @@ impl Azure {
 
     /// Nothing has to be begun; blocks of two uploads must not have the same names.
     #[expect(clippy::unused_async, reason = "stores are called alike")]
-    pub(super) async fn begin(&self, _key: &str) -> Result<String, Fault> {
+    pub(super) async fn begin(&self, _key: &str) -> Result<String, StoreError> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Ok(format!("{:032x}", now.as_nanos()))
     }
 
-    pub(super) async fn part(&self, upload: &Upload, part: Part) -> Result<String, Fault> {
+    pub(super) async fn part(&self, upload: &Upload, part: Part) -> Result<String, StoreError> {
         let name = BASE64_STANDARD.encode(format!("{}-{:08}", upload.id, part.number));
         let url = format!("{}?comp=block&blockid={}", self.url(&upload.key), encode_value(&name));
         self.send(Call::new(Method::PUT, url).body(part.bytes)).await?.finish().await?;
@@ -197,7 +197,7 @@ impl Azure {
         &self,
         upload: &Upload,
         parts: &[String],
-    ) -> Result<String, Fault> {
+    ) -> Result<String, StoreError> {
         let mut document = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
         for name in parts {
             let _ = write!(document, "<Latest>{name}</Latest>");
@@ -209,11 +209,11 @@ impl Azure {
 
     /// Azure removes blocks that nobody named after a week.
     #[expect(clippy::unused_async, reason = "stores are called alike")]
-    pub(super) async fn abort(&self, _upload: &Upload) -> Result<(), Fault> {
+    pub(super) async fn abort(&self, _upload: &Upload) -> Result<(), StoreError> {
         Ok(())
     }
 
-    pub(super) async fn copy(&self, from: &str, to: &str) -> Result<String, Fault> {
+    pub(super) async fn copy(&self, from: &str, to: &str) -> Result<String, StoreError> {
         let call = Call::new(Method::PUT, self.url(to)).header(COPY_SOURCE, &self.url(from));
         let body = self.send(call.body(Bytes::new())).await?;
         let mut status = body.header("x-ms-copy-status").unwrap_or("success").to_owned();
@@ -228,10 +228,10 @@ impl Azure {
             // The version in the first answer may be of before the end of the copy.
             return Ok(String::new());
         }
-        Err(Fault::Lies(format!("a copy that is {status}")))
+        Err(StoreError::Inconsistent(format!("a copy that is {status}")))
     }
 
-    pub(super) async fn delete(&self, key: &str) -> Result<(), Fault> {
+    pub(super) async fn delete(&self, key: &str) -> Result<(), StoreError> {
         self.send(Call::new(Method::DELETE, self.url(key))).await?.finish().await
     }
 }

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use http::{Method, header};
 use serde::Deserialize;
 
-use super::http::{Call, Fault, Http};
+use super::http::{Call, Http, StoreError};
 use super::names::{encode_value, listing_url};
 use super::sign::Signer;
-use super::{Body, Meta, Page, Part, Upload, parse_time};
+use super::{Body, ListPage, ObjectMeta, Part, Upload, parse_time};
 use crate::spec::GcsAuth;
 
 /// The rounds a copy may take; each copies at least a GiB.
@@ -25,7 +25,7 @@ pub(crate) struct Gcs {
     signer: Signer,
     server: String,
     bucket: String,
-    place: String,
+    store_address: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -59,12 +59,12 @@ enum Number {
 }
 
 impl Number {
-    fn value(&self) -> Result<u64, Fault> {
+    fn value(&self) -> Result<u64, StoreError> {
         match self {
             Self::Number(number) => Ok(*number),
-            Self::Text(text) => {
-                text.parse().map_err(|_| Fault::Lies(format!("{text:?} is not a number")))
-            }
+            Self::Text(text) => text
+                .parse()
+                .map_err(|_| StoreError::Inconsistent(format!("{text:?} is not a number"))),
         }
     }
 }
@@ -77,19 +77,19 @@ struct Rewrite {
     resource: Option<Object>,
 }
 
-fn parse<T: for<'de> Deserialize<'de>>(page: &[u8]) -> Result<T, Fault> {
+fn parse<T: for<'de> Deserialize<'de>>(page: &[u8]) -> Result<T, StoreError> {
     serde_json::from_slice(page)
-        .map_err(|error| Fault::Lies(format!("not a document of Google's: {error}")))
+        .map_err(|error| StoreError::Inconsistent(format!("not a document of Google's: {error}")))
 }
 
 impl Object {
-    fn meta(&self) -> Result<Meta, Fault> {
+    fn meta(&self) -> Result<ObjectMeta, StoreError> {
         let version = match &self.generation {
             Some(generation) => generation.value()?.to_string(),
             None => format!("@{}", self.etag),
         };
         let mtime = parse_time(&self.updated);
-        Ok(Meta { size: self.size.value()?, mtime, version: version.into() })
+        Ok(ObjectMeta { size: self.size.value()?, mtime, version: version.into() })
     }
 }
 
@@ -99,27 +99,27 @@ impl Gcs {
         bucket: &str,
         endpoint: Option<&str>,
         auth: &GcsAuth,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, StoreError> {
         let server = endpoint.unwrap_or("https://storage.googleapis.com").trim_end_matches('/');
         // rclone's setting includes the interface.
         let server = server.trim_end_matches("/storage/v1").to_owned();
         reqwest::Url::parse(&server)
-            .map_err(|error| Fault::Settings(format!("the endpoint {server:?}: {error}")))?;
+            .map_err(|error| StoreError::Settings(format!("the endpoint {server:?}: {error}")))?;
         let signer = Signer::google(http.client(), bucket, auth)?;
         let bucket = encode_value(bucket);
-        let place = format!("{server}/storage/v1/b/{bucket}");
-        Ok(Self { http, signer, server, bucket, place })
+        let store_address = format!("{server}/storage/v1/b/{bucket}");
+        Ok(Self { http, signer, server, bucket, store_address })
     }
 
-    pub(super) fn place(&self) -> &str {
-        &self.place
+    pub(super) fn store_address(&self) -> &str {
+        &self.store_address
     }
 
     fn url(&self, key: &str) -> String {
-        format!("{}/o/{}", self.place, encode_value(key))
+        format!("{}/o/{}", self.store_address, encode_value(key))
     }
 
-    async fn send(&self, call: Call) -> Result<Body, Fault> {
+    async fn send(&self, call: Call) -> Result<Body, StoreError> {
         self.http.send(&self.signer, &call).await
     }
 
@@ -129,8 +129,8 @@ impl Gcs {
         flat: bool,
         token: Option<&str>,
         limit: u32,
-    ) -> Result<Page, Fault> {
-        let start = format!("{}/o?maxResults={limit}", self.place);
+    ) -> Result<ListPage, StoreError> {
+        let start = format!("{}/o?maxResults={limit}", self.store_address);
         let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
         let url = listing_url(start, flat, [("prefix", prefix), ("pageToken", token)]);
         let page = self.send(Call::new(Method::GET, url)).await?.page().await?;
@@ -141,10 +141,10 @@ impl Gcs {
             objects.push((object.name, meta));
         }
         let next = listing.next_page_token.filter(|token| !token.is_empty());
-        Ok(Page { objects, folders: listing.prefixes, next })
+        Ok(ListPage { objects, folders: listing.prefixes, next })
     }
 
-    pub(super) async fn head(&self, key: &str) -> Result<Meta, Fault> {
+    pub(super) async fn head(&self, key: &str) -> Result<ObjectMeta, StoreError> {
         let page = self.send(Call::new(Method::GET, self.url(key))).await?.page().await?;
         parse::<Object>(&page)?.meta()
     }
@@ -152,10 +152,10 @@ impl Gcs {
     pub(super) async fn get(
         &self,
         key: &str,
-        meta: &Meta,
+        meta: &ObjectMeta,
         from: u64,
         to: u64,
-    ) -> Result<Body, Fault> {
+    ) -> Result<Body, StoreError> {
         let mut url = format!("{}?alt=media", self.url(key));
         if !meta.version.starts_with('@') {
             let _ = write!(url, "&ifGenerationMatch={}", meta.version);
@@ -167,7 +167,7 @@ impl Gcs {
         self.send(call).await
     }
 
-    pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<String, Fault> {
+    pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<String, StoreError> {
         // A body of nothing is no upload to every server; two parts, one of them empty, are.
         let (kind, content, bytes) = if bytes.is_empty() {
             let parts = EMPTY.replace("NAME", &serde_json::Value::from(key).to_string());
@@ -188,7 +188,7 @@ impl Gcs {
     }
 
     /// Begins a resumable upload. The store says where it goes on, which has to be at the store.
-    pub(super) async fn begin(&self, key: &str) -> Result<String, Fault> {
+    pub(super) async fn begin(&self, key: &str) -> Result<String, StoreError> {
         let document = serde_json::json!({ "name": key }).to_string();
         let call = Call::new(Method::POST, self.upload_url("resumable", key))
             .header(header::CONTENT_TYPE, "application/json")
@@ -203,10 +203,10 @@ impl Gcs {
         if same(&location, &self.server) == Some(true) {
             return Ok(location);
         }
-        Err(Fault::Lies("an upload that leads to another server".into()))
+        Err(StoreError::Inconsistent("an upload that leads to another server".into()))
     }
 
-    pub(super) async fn part(&self, upload: &Upload, part: Part) -> Result<String, Fault> {
+    pub(super) async fn part(&self, upload: &Upload, part: Part) -> Result<String, StoreError> {
         let end = part.offset + part.bytes.len() as u64;
         let range = format!("bytes {}-{}/{}", part.offset, end - 1, upload.size);
         let call = Call::new(Method::PUT, upload.id.clone())
@@ -221,15 +221,19 @@ impl Gcs {
 
     /// The last part has completed it.
     #[expect(clippy::unused_async, reason = "stores are called alike")]
-    pub(super) async fn complete(&self, _: &Upload, parts: &[String]) -> Result<String, Fault> {
+    pub(super) async fn complete(
+        &self,
+        _: &Upload,
+        parts: &[String],
+    ) -> Result<String, StoreError> {
         Ok(parts.last().cloned().unwrap_or_default())
     }
 
-    pub(super) async fn abort(&self, upload: &Upload) -> Result<(), Fault> {
+    pub(super) async fn abort(&self, upload: &Upload) -> Result<(), StoreError> {
         self.send(Call::new(Method::DELETE, upload.id.clone())).await?.finish().await
     }
 
-    pub(super) async fn copy(&self, from: &str, to: &str) -> Result<String, Fault> {
+    pub(super) async fn copy(&self, from: &str, to: &str) -> Result<String, StoreError> {
         let base = format!("{}/rewriteTo/b/{}/o/{}", self.url(from), self.bucket, encode_value(to));
         let mut url = base.clone();
         for _ in 0..MAX_ROUNDS {
@@ -243,10 +247,10 @@ impl Gcs {
             let token = rewrite.rewrite_token.unwrap_or_default();
             url = format!("{base}?rewriteToken={}", encode_value(&token));
         }
-        Err(Fault::Lies("a copy without an end".into()))
+        Err(StoreError::Inconsistent("a copy without an end".into()))
     }
 
-    pub(super) async fn delete(&self, key: &str) -> Result<(), Fault> {
+    pub(super) async fn delete(&self, key: &str) -> Result<(), StoreError> {
         self.send(Call::new(Method::DELETE, self.url(key))).await?.finish().await
     }
 }

@@ -20,11 +20,11 @@ const MAX_ERROR: usize = 64 << 10;
 const ATTEMPTS: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// Pieces in which larger bodies are handed over, each a sign of progress.
-const PIECE: usize = 256 << 10;
+const CHUNK: usize = 256 << 10;
 
 /// Why a store did not do as it was asked.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum Fault {
+pub(crate) enum StoreError {
     #[error("{0}")]
     Settings(String),
     #[error("no credentials: {0}")]
@@ -32,11 +32,11 @@ pub(crate) enum Fault {
     #[error("cannot reach the store: {message}")]
     Unreachable { message: String, kind: Unreachable },
     #[error("the store made no progress for {0:?}")]
-    Silent(Duration),
+    Stalled(Duration),
     #[error("the store answered {status} {code}: {message}")]
     Refused { status: StatusCode, code: String, message: String, skew: Option<u64> },
     #[error("the store contradicts itself: {0}")]
-    Lies(String),
+    Inconsistent(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(crate) enum Unreachable {
     Other,
 }
 
-impl Fault {
+impl StoreError {
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { status, code, .. }
             if *status == StatusCode::NOT_FOUND && code != "NoSuchBucket" && code != "ContainerNotFound")
@@ -82,7 +82,9 @@ impl Fault {
                     || *status == StatusCode::REQUEST_TIMEOUT
                     || code == "RequestTimeout"
             }
-            Self::Settings(_) | Self::Credentials(_) | Self::Silent(_) | Self::Lies(_) => false,
+            Self::Settings(_) | Self::Credentials(_) | Self::Stalled(_) | Self::Inconsistent(_) => {
+                false
+            }
         }
     }
 }
@@ -135,7 +137,7 @@ impl fmt::Debug for Http {
 }
 
 impl Http {
-    pub(super) fn new(spec: &MountSpec) -> Result<Self, Fault> {
+    pub(super) fn new(spec: &MountSpec) -> Result<Self, StoreError> {
         let patience = spec.timeout();
         // The client takes the implementation of the process; a choice that was made already stands.
         drop(rustls::crypto::ring::default_provider().install_default());
@@ -151,7 +153,7 @@ impl Http {
             .dns_resolver(super::super::dns::Dns::from_system());
         if let Some(path) = &spec.ca_file {
             let wrong = |error: &dyn fmt::Display| {
-                Fault::Settings(format!("the certificates in {}: {error}", path.display()))
+                StoreError::Settings(format!("the certificates in {}: {error}", path.display()))
             };
             let text = std::fs::read(path).map_err(|error| wrong(&error))?;
             let certificates =
@@ -160,7 +162,7 @@ impl Http {
         }
         let client = builder
             .build()
-            .map_err(|error| Fault::Settings(format!("the HTTP client: {}", chain(&error))))?;
+            .map_err(|error| StoreError::Settings(format!("the HTTP client: {}", chain(&error))))?;
         Ok(Self { client, patience })
     }
 
@@ -170,7 +172,7 @@ impl Http {
 
     /// Sends a request until it succeeds, cannot, or the time is over. Requests are made so that
     /// sending them twice does what sending them once does.
-    pub(super) async fn send(&self, signer: &Signer, call: &Call) -> Result<Body, Fault> {
+    pub(super) async fn send(&self, signer: &Signer, call: &Call) -> Result<Body, StoreError> {
         let deadline = Instant::now() + self.patience;
         let mut pause = FIRST_PAUSE;
         for attempt in 1.. {
@@ -184,7 +186,7 @@ impl Http {
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
-        Err(Fault::Silent(self.patience))
+        Err(StoreError::Stalled(self.patience))
     }
 
     async fn try_once(
@@ -192,24 +194,24 @@ impl Http {
         signer: &Signer,
         call: &Call,
         deadline: Instant,
-    ) -> Result<Body, Fault> {
+    ) -> Result<Body, StoreError> {
         let left = deadline.saturating_duration_since(Instant::now());
         let signing = tokio::time::timeout(left, signer.sign(call)).await;
-        let signed = signing.map_err(|_| Fault::Silent(self.patience))??;
+        let signed = signing.map_err(|_| StoreError::Stalled(self.patience))??;
         let progress = Progress::new();
         let (parts, _) = signed.into_parts();
         let url = reqwest::Url::parse(&parts.uri.to_string())
-            .map_err(|error| Fault::Settings(format!("{}: {error}", call.url)))?;
+            .map_err(|error| StoreError::Settings(format!("{}: {error}", call.url)))?;
         let mut request = reqwest::Request::new(parts.method, url);
         *request.headers_mut() = parts.headers;
-        if call.body.len() > PIECE {
+        if call.body.len() > CHUNK {
             *request.body_mut() = Some(progress.body(call.body.clone()));
         } else if !call.body.is_empty() {
             *request.body_mut() = Some(call.body.clone().into());
         }
         let response = tokio::select! {
             response = self.client.execute(request) => response.map_err(|e| unreachable(&e))?,
-            () = progress.stalled(left) => return Err(Fault::Silent(self.patience)),
+            () = progress.stalled(left) => return Err(StoreError::Stalled(self.patience)),
         };
         let mut body = Body { response, patience: self.patience, method: call.method.clone() };
         // Google says 308 of a part that is not the last one.
@@ -242,7 +244,7 @@ impl Progress {
             }
             let now = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
             last.store(now, Ordering::Relaxed);
-            Some(Ok::<_, std::io::Error>(rest.split_to(rest.len().min(PIECE))))
+            Some(Ok::<_, std::io::Error>(rest.split_to(rest.len().min(CHUNK))))
         })))
     }
 
@@ -277,43 +279,45 @@ impl Body {
     }
 
     /// The next piece; none at the end.
-    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Fault> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
         match tokio::time::timeout(self.patience, self.response.chunk()).await {
-            Ok(Ok(piece)) => Ok(piece),
+            Ok(Ok(chunk)) => Ok(chunk),
             Ok(Err(error)) => Err(unreachable(&error)),
-            Err(_) => Err(Fault::Silent(self.patience)),
+            Err(_) => Err(StoreError::Stalled(self.patience)),
         }
     }
 
-    async fn bounded(&mut self, limit: usize) -> Result<Option<Bytes>, Fault> {
+    async fn bounded(&mut self, limit: usize) -> Result<Option<Bytes>, StoreError> {
         let announced = self.response.content_length().unwrap_or(0);
         if announced > limit as u64 {
             return Ok(None);
         }
         let deadline = Instant::now() + self.patience;
         let mut all = BytesMut::new();
-        while let Some(piece) = self.next().await? {
+        while let Some(chunk) = self.next().await? {
             // A page that comes by the byte is not progress.
-            if all.len() + piece.len() > limit || Instant::now() > deadline {
+            if all.len() + chunk.len() > limit || Instant::now() > deadline {
                 return Ok(None);
             }
-            all.extend_from_slice(&piece);
+            all.extend_from_slice(&chunk);
         }
         Ok(Some(all.freeze()))
     }
 
     /// All of a page or a document.
-    pub(super) async fn page(mut self) -> Result<Bytes, Fault> {
+    pub(super) async fn page(mut self) -> Result<Bytes, StoreError> {
         let page = self.bounded(MAX_PAGE).await?;
-        page.ok_or_else(|| Fault::Lies(format!("a page of more than {MAX_PAGE} bytes")))
+        page.ok_or_else(|| {
+            StoreError::Inconsistent(format!("a page of more than {MAX_PAGE} bytes"))
+        })
     }
 
     /// Reads what is left, so that the connection can be used again.
-    pub(super) async fn finish(mut self) -> Result<(), Fault> {
+    pub(super) async fn finish(mut self) -> Result<(), StoreError> {
         self.bounded(MAX_ERROR).await.map(drop)
     }
 
-    async fn refusal(&mut self) -> Fault {
+    async fn refusal(&mut self) -> StoreError {
         let status = self.status();
         let skew = self.header("date").and_then(|date| {
             let theirs = httpdate::parse_http_date(date).ok()?;
@@ -331,11 +335,11 @@ impl Body {
         let code =
             said.or_else(|| tag(&text, "Code")).or_else(|| reason(&text)).unwrap_or_default();
         let message = tag(&text, "Message").unwrap_or_else(|| text.chars().take(200).collect());
-        Fault::Refused { status, code, message, skew }
+        StoreError::Refused { status, code, message, skew }
     }
 
     /// Makes sure that this is the range that was asked for, of an object of this size.
-    pub(super) fn check_range(self, from: u64, to: u64, size: u64) -> Result<Self, Fault> {
+    pub(super) fn check_range(self, from: u64, to: u64, size: u64) -> Result<Self, StoreError> {
         let length = self.response.content_length();
         let right = match self.status() {
             StatusCode::PARTIAL_CONTENT => {
@@ -349,7 +353,9 @@ impl Body {
             return Ok(self);
         }
         let got = self.header("content-range").unwrap_or("all of it").to_owned();
-        Err(Fault::Lies(format!("asked for {from}..{to} of {size} bytes, and got {got}")))
+        Err(StoreError::Inconsistent(format!(
+            "asked for {from}..{to} of {size} bytes, and got {got}"
+        )))
     }
 }
 
@@ -367,7 +373,7 @@ fn reason(text: &str) -> Option<String> {
     error.pointer("/error/errors/0/reason")?.as_str().map(str::to_owned)
 }
 
-fn unreachable(error: &reqwest::Error) -> Fault {
+fn unreachable(error: &reqwest::Error) -> StoreError {
     let message = chain(error);
     let kind = if message.contains("dns error") {
         Unreachable::Name
@@ -378,7 +384,7 @@ fn unreachable(error: &reqwest::Error) -> Fault {
     } else {
         Unreachable::Other
     };
-    Fault::Unreachable { message, kind }
+    StoreError::Unreachable { message, kind }
 }
 
 /// An error with its causes. Addresses are in it, keys are not: they are sent in headers alone.
@@ -396,9 +402,9 @@ fn chain(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
 
-    fn refused(status: u16, code: &str) -> Fault {
+    fn refused(status: u16, code: &str) -> StoreError {
         let status = StatusCode::from_u16(status).unwrap();
-        Fault::Refused { status, code: code.into(), message: String::new(), skew: None }
+        StoreError::Refused { status, code: code.into(), message: String::new(), skew: None }
     }
 
     #[test]

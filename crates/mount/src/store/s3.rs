@@ -6,10 +6,10 @@ use bytes::Bytes;
 use http::{HeaderName, Method, header};
 use serde::Deserialize;
 
-use super::http::{Call, Fault, Http};
+use super::http::{Call, Http, StoreError};
 use super::names::{decode, encode_key, encode_value, listing_url};
 use super::sign::Signer;
-use super::{Body, Meta, Page, Part, Upload, parse_time};
+use super::{Body, ListPage, ObjectMeta, Part, Upload, parse_time};
 use crate::spec::Keys;
 
 const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
@@ -74,18 +74,19 @@ fn version(etag: &str, size: u64, modified: &str) -> String {
     if plain.is_empty() { format!("@{size}-{modified}") } else { plain.to_owned() }
 }
 
-fn parse<T: for<'de> Deserialize<'de>>(page: &[u8]) -> Result<T, Fault> {
-    let lies =
-        |error: &dyn std::fmt::Display| Fault::Lies(format!("not a document of S3: {error}"));
+fn parse<T: for<'de> Deserialize<'de>>(page: &[u8]) -> Result<T, StoreError> {
+    let lies = |error: &dyn std::fmt::Display| {
+        StoreError::Inconsistent(format!("not a document of S3: {error}"))
+    };
     let text = std::str::from_utf8(page).map_err(|error| lies(&error))?;
     quick_xml::de::from_str(text).map_err(|error| lies(&error))
 }
 
 /// Some failures come with a status that says success.
-fn succeeded(page: &[u8]) -> Result<(), Fault> {
+fn succeeded(page: &[u8]) -> Result<(), StoreError> {
     if page.windows(7).any(|part| part == b"<Error>") {
         let text = String::from_utf8_lossy(page).chars().take(300).collect();
-        return Err(Fault::Lies(text));
+        return Err(StoreError::Inconsistent(text));
     }
     Ok(())
 }
@@ -98,11 +99,11 @@ impl S3 {
         endpoint: &str,
         keys: Option<&Keys>,
         path_style: bool,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, StoreError> {
         let address = reqwest::Url::parse(endpoint)
-            .map_err(|error| Fault::Settings(format!("the endpoint {endpoint:?}: {error}")))?;
+            .map_err(|error| StoreError::Settings(format!("the endpoint {endpoint:?}: {error}")))?;
         let Some(host) = address.host_str() else {
-            return Err(Fault::Settings(format!("the endpoint {endpoint:?} names no server")));
+            return Err(StoreError::Settings(format!("the endpoint {endpoint:?} names no server")));
         };
         let base = if path_style {
             format!("{}/{}", endpoint.trim_end_matches('/'), encode_value(bucket))
@@ -113,7 +114,7 @@ impl S3 {
         Ok(Self { http, signer: Signer::aws(keys, region), bucket: bucket.to_owned(), base })
     }
 
-    pub(super) fn place(&self) -> &str {
+    pub(super) fn store_address(&self) -> &str {
         &self.base
     }
 
@@ -121,7 +122,7 @@ impl S3 {
         format!("{}/{}", self.base, encode_key(key))
     }
 
-    async fn send(&self, call: Call) -> Result<Body, Fault> {
+    async fn send(&self, call: Call) -> Result<Body, StoreError> {
         self.http.send(&self.signer, &call).await
     }
 
@@ -131,14 +132,14 @@ impl S3 {
         flat: bool,
         token: Option<&str>,
         limit: u32,
-    ) -> Result<Page, Fault> {
+    ) -> Result<ListPage, StoreError> {
         let start = format!("{}?encoding-type=url&list-type=2&max-keys={limit}", self.base);
         let values = [("prefix", Some(prefix)), ("continuation-token", token)];
         let url = listing_url(start, flat, values);
         let page = self.send(Call::new(Method::GET, url)).await?.page().await?;
         // Any document could be a listing of nothing.
         if !page.windows(17).any(|part| part == b"<ListBucketResult") {
-            return Err(Fault::Lies("not a listing of S3".into()));
+            return Err(StoreError::Inconsistent("not a listing of S3".into()));
         }
         let listing: Listing = parse(&page)?;
         let encoded = listing.encoding_type.as_deref() == Some("url");
@@ -147,35 +148,38 @@ impl S3 {
         let object = |object: Object| {
             let version = version(&object.etag, object.size, &object.last_modified).into();
             let mtime = parse_time(&object.last_modified);
-            (plain(object.key), Meta { size: object.size, mtime, version })
+            (plain(object.key), ObjectMeta { size: object.size, mtime, version })
         };
         let next = listing.next_continuation_token.filter(|_| listing.is_truncated);
         if listing.is_truncated && next.is_none() {
-            return Err(Fault::Lies("a listing goes on, and does not say where".into()));
+            return Err(StoreError::Inconsistent(
+                "a listing goes on, and does not say where".into(),
+            ));
         }
-        Ok(Page {
+        Ok(ListPage {
             objects: listing.contents.into_iter().map(object).collect(),
             folders: listing.common_prefixes.into_iter().map(|one| plain(one.prefix)).collect(),
             next,
         })
     }
 
-    pub(super) async fn head(&self, key: &str) -> Result<Meta, Fault> {
+    pub(super) async fn head(&self, key: &str) -> Result<ObjectMeta, StoreError> {
         let body = self.send(Call::new(Method::HEAD, self.url(key))).await?;
         let size = body.header("content-length").and_then(|text| text.parse().ok());
-        let size = size.ok_or_else(|| Fault::Lies("an object without a size".into()))?;
+        let size =
+            size.ok_or_else(|| StoreError::Inconsistent("an object without a size".into()))?;
         let modified = body.header("last-modified").unwrap_or_default();
         let version = version(body.header("etag").unwrap_or_default(), size, modified).into();
-        Ok(Meta { size, mtime: parse_time(modified), version })
+        Ok(ObjectMeta { size, mtime: parse_time(modified), version })
     }
 
     pub(super) async fn get(
         &self,
         key: &str,
-        meta: &Meta,
+        meta: &ObjectMeta,
         from: u64,
         to: u64,
-    ) -> Result<Body, Fault> {
+    ) -> Result<Body, StoreError> {
         let mut call = Call::new(Method::GET, self.url(key));
         if from > 0 || to < meta.size {
             call = call.range(from, to);
@@ -186,33 +190,33 @@ impl S3 {
         self.send(call).await
     }
 
-    pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<String, Fault> {
+    pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<String, StoreError> {
         let body = self.send(Call::new(Method::PUT, self.url(key)).body(bytes)).await?;
         let version = body.header("etag").unwrap_or_default().trim_matches('"').to_owned();
         body.finish().await?;
         Ok(version)
     }
 
-    pub(super) async fn begin(&self, key: &str) -> Result<String, Fault> {
+    pub(super) async fn begin(&self, key: &str) -> Result<String, StoreError> {
         let call = Call::new(Method::POST, format!("{}?uploads=", self.url(key)));
         let page = self.send(call.body(Bytes::new())).await?.page().await?;
         parse::<UploadStarted>(&page).map(|begun| begun.upload_id)
     }
 
-    pub(super) async fn part(&self, upload: &Upload, part: Part) -> Result<String, Fault> {
+    pub(super) async fn part(&self, upload: &Upload, part: Part) -> Result<String, StoreError> {
         let (key, id) = (self.url(&upload.key), encode_value(&upload.id));
         let url = format!("{key}?partNumber={}&uploadId={id}", part.number);
         let body = self.send(Call::new(Method::PUT, url).body(part.bytes)).await?;
         let etag = body.header("etag").map(str::to_owned);
         body.finish().await?;
-        etag.ok_or_else(|| Fault::Lies("a part without a name".into()))
+        etag.ok_or_else(|| StoreError::Inconsistent("a part without a name".into()))
     }
 
     pub(super) async fn complete(
         &self,
         upload: &Upload,
         parts: &[String],
-    ) -> Result<String, Fault> {
+    ) -> Result<String, StoreError> {
         let mut document = String::from("<CompleteMultipartUpload>");
         for (number, etag) in (1..).zip(parts) {
             let etag = etag.trim_matches('"').replace(['<', '>', '&'], "");
@@ -236,12 +240,12 @@ impl S3 {
         }
     }
 
-    pub(super) async fn abort(&self, upload: &Upload) -> Result<(), Fault> {
+    pub(super) async fn abort(&self, upload: &Upload) -> Result<(), StoreError> {
         let url = format!("{}?uploadId={}", self.url(&upload.key), encode_value(&upload.id));
         self.send(Call::new(Method::DELETE, url)).await?.finish().await
     }
 
-    pub(super) async fn copy(&self, from: &str, to: &str) -> Result<String, Fault> {
+    pub(super) async fn copy(&self, from: &str, to: &str) -> Result<String, StoreError> {
         let source = format!("/{}/{}", encode_value(&self.bucket), encode_key(from));
         let call = Call::new(Method::PUT, self.url(to)).header(COPY_SOURCE, &source);
         let page = self.send(call.body(Bytes::new())).await?.page().await?;
@@ -249,7 +253,7 @@ impl S3 {
         Ok(parse::<Copied>(&page)?.etag.trim_matches('"').to_owned())
     }
 
-    pub(super) async fn delete(&self, key: &str) -> Result<(), Fault> {
+    pub(super) async fn delete(&self, key: &str) -> Result<(), StoreError> {
         self.send(Call::new(Method::DELETE, self.url(key))).await?.finish().await
     }
 }

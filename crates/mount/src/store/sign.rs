@@ -12,7 +12,7 @@ use object_store::client::{
 };
 use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder};
 
-use super::http::{Call, Fault};
+use super::http::{Call, StoreError};
 use crate::spec::{AzureAuth, GcsAuth, Keys};
 
 /// Signs requests.
@@ -41,8 +41,8 @@ impl HttpConnector for SharedClient {
     }
 }
 
-fn wrong(what: &str, error: &dyn std::fmt::Display) -> Fault {
-    Fault::Settings(format!("{what}: {error}"))
+fn wrong(what: &str, error: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Settings(format!("{what}: {error}"))
 }
 
 impl Signer {
@@ -62,7 +62,7 @@ impl Signer {
         account: &str,
         container: &str,
         auth: &AzureAuth,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, StoreError> {
         let provider = match auth {
             AzureAuth::Anonymous => return Ok(Self::Nobody),
             AzureAuth::Key { key } => {
@@ -88,7 +88,7 @@ impl Signer {
         client: &reqwest::Client,
         bucket: &str,
         auth: &GcsAuth,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, StoreError> {
         match auth {
             GcsAuth::Anonymous | GcsAuth::Hmac { .. } => Ok(Self::Nobody),
             GcsAuth::AccessToken { token } => Ok(Self::Token(token.reveal().to_owned())),
@@ -105,7 +105,7 @@ impl Signer {
     }
 
     /// The request, with everything that proves who sent it.
-    pub(super) async fn sign(&self, call: &Call) -> Result<HttpRequest, Fault> {
+    pub(super) async fn sign(&self, call: &Call) -> Result<HttpRequest, StoreError> {
         let mut request = http::Request::builder().method(&call.method).uri(&call.url);
         if let Some(headers) = request.headers_mut() {
             headers.clone_from(&call.headers);
@@ -113,7 +113,7 @@ impl Signer {
         let mut request = request
             .body(HttpRequestBody::from(call.body.clone()))
             .map_err(|error| wrong("the request", &error))?;
-        let failed = |error: object_store::Error| Fault::Credentials(error.to_string());
+        let failed = |error: object_store::Error| StoreError::Credentials(error.to_string());
         match self {
             Self::Nobody => {}
             Self::Aws { credential, region } => {
@@ -144,7 +144,7 @@ impl Signer {
     }
 }
 
-fn bear(request: &mut HttpRequest, token: &str) -> Result<(), Fault> {
+fn bear(request: &mut HttpRequest, token: &str) -> Result<(), StoreError> {
     let mut value = http::HeaderValue::from_str(&format!("Bearer {token}"))
         .map_err(|error| wrong("the token", &error))?;
     value.set_sensitive(true);

@@ -49,23 +49,23 @@ impl AgentSpec {
                 None => Ok(Vec::new()),
             },
             CommandPart::Attach => {
-                let mut words = Vec::new();
+                let mut args = Vec::new();
                 for file in &config.attachments {
-                    words.extend(self.part("attach", &call.attach, "{file}", text(file)?)?);
+                    args.extend(self.part("attach", &call.attach, "{file}", text(file)?)?);
                 }
-                Ok(words)
+                Ok(args)
             }
             CommandPart::ResumeLast | CommandPart::Fork | CommandPart::Json => Ok(Vec::new()),
         }
     }
 
-    fn part(&self, what: &str, words: &[String], slot: &str, value: &str) -> Result<Vec<String>> {
-        if words.is_empty() {
+    fn part(&self, what: &str, args: &[String], slot: &str, value: &str) -> Result<Vec<String>> {
+        if args.is_empty() {
             let message = format!("the agent {} has no way to `{what}`", self.name);
             return Err(Error::new(ErrorKind::Unsupported, message)
                 .with_hint(format!("its file says none under `command.{what}`")));
         }
-        Ok(filled(words, slot, value))
+        Ok(filled(args, slot, value))
     }
 
     /// Which of the variables that hold the agent's keys are missing, as `has` tells: each an error of
@@ -86,12 +86,12 @@ impl AgentSpec {
     }
 }
 
-fn filled(words: &[String], slot: &str, value: &str) -> Vec<String> {
-    let fill = |word: &String| match slot.is_empty() {
-        true => word.clone(),
-        false => word.replace(slot, value),
+fn filled(args: &[String], slot: &str, value: &str) -> Vec<String> {
+    let fill = |arg: &String| match slot.is_empty() {
+        true => arg.clone(),
+        false => arg.replace(slot, value),
     };
-    words.iter().map(fill).collect()
+    args.iter().map(fill).collect()
 }
 
 fn text(path: &Path) -> Result<&str> {
@@ -149,7 +149,7 @@ mod tests {
             assert_eq!(spec.name, name);
             let prompt = "a 'b' $(c)\n{file} --help";
             let argv = spec.command(prompt, &config).unwrap();
-            assert!(argv.iter().any(|word| word == prompt), "{name}: {argv:?}");
+            assert!(argv.iter().any(|arg| arg == prompt), "{name}: {argv:?}");
         }
     }
 

@@ -20,7 +20,7 @@ use super::index::IndexEntry;
 use super::oid::{HashKind, Oid};
 use super::open::open_root;
 use super::repository::{Repositories, Repository};
-use super::scan::{FileMode, Found, ScanFilter, Stamp, scan};
+use super::scan::{FileMode, FileStamp, FoundFile, ScanFilter, scan};
 
 /// The most of one file that git does not have, and of all of them, that is kept to compare with. What
 /// is beyond is known by its name alone: its change is then in the patch as the whole new file.
@@ -100,7 +100,7 @@ pub struct Baseline {
 pub(super) struct Entry {
     pub(super) path: Vec<u8>,
     pub(super) mode: FileMode,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: FileStamp,
     /// The name of its content, as git has it.
     pub(super) oid: Oid,
     source: Source,
@@ -230,7 +230,7 @@ impl Baseline {
     }
 
     /// Who tells a scan at the end what was there at the beginning.
-    pub(super) fn guide(&self) -> impl ScanFilter + '_ {
+    pub(super) fn filter(&self) -> impl ScanFilter + '_ {
         BaselineFilter(self)
     }
 
@@ -275,8 +275,8 @@ struct Recorder<'r> {
 
 impl Recorder<'_> {
     /// One file; `None` if it went meanwhile.
-    fn entry(&mut self, found: Found, is_settled: bool) -> io::Result<Option<Entry>> {
-        let Found { path, mode, stamp } = found;
+    fn entry(&mut self, found: FoundFile, is_settled: bool) -> io::Result<Option<Entry>> {
+        let FoundFile { path, mode, stamp } = found;
         if !self.repositories.converts
             && let Some((tracked, number)) = self.repositories.settled(&path)
             && is_same(tracked, mode, &stamp)
@@ -312,7 +312,7 @@ impl Recorder<'_> {
     clippy::cast_sign_loss,
     reason = "the index keeps the lower half of each"
 )]
-fn is_same(tracked: &IndexEntry, mode: FileMode, stamp: &Stamp) -> bool {
+fn is_same(tracked: &IndexEntry, mode: FileMode, stamp: &FileStamp) -> bool {
     let time = |(seconds, nanos): (i64, u64)| (seconds as u32, nanos as u32);
     let wanted = match mode {
         FileMode::Plain => 0o100_644,

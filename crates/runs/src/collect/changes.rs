@@ -14,7 +14,7 @@ use super::oid::Oid;
 use super::open::open_folder;
 use super::patch::Patch;
 use super::rename::{self, RenameCandidate};
-use super::scan::{FileMode, Found, Scanned, scan};
+use super::scan::{FileMode, FoundFile, ScanResult, scan};
 use super::{ChangedFile, Deadline, LeftOut};
 
 /// The complete change of a workspace, but for the patch, which is in a file of its own.
@@ -59,7 +59,7 @@ pub(crate) struct NewFile {
 }
 
 /// What is in a file, and how much of it there is.
-pub(crate) struct Streamed {
+pub(crate) struct FileStream {
     pub(crate) size: u64,
     pub(crate) data: Box<dyn io::Read + Send>,
 }
@@ -88,7 +88,7 @@ impl Baseline {
     fn write_patch(
         &self,
         deltas: &[Delta],
-        scanned: Scanned,
+        scanned: ScanResult,
         patch: &Path,
         deadline: Deadline,
     ) -> io::Result<Changes> {
@@ -138,22 +138,26 @@ impl Baseline {
     }
 
     /// A file as it is now, as a stream of a known length; `None` if it went.
-    pub(crate) fn content_now(&self, path: &[u8], mode: FileMode) -> io::Result<Option<Streamed>> {
+    pub(crate) fn content_now(
+        &self,
+        path: &[u8],
+        mode: FileMode,
+    ) -> io::Result<Option<FileStream>> {
         Ok(match self.now(path, mode)? {
-            Some(Content::Whole(content)) => Some(Streamed {
+            Some(Content::Whole(content)) => Some(FileStream {
                 size: content.len() as u64,
                 data: Box::new(io::Cursor::new(content)),
             }),
             Some(Content::Deflated { data, size, .. }) => {
                 let data = Box::new(flate2::read::ZlibDecoder::new(data));
-                Some(Streamed { size, data })
+                Some(FileStream { size, data })
             }
             Some(Content::Unknown(_)) | None => None,
         })
     }
 
-    fn deltas(&self, deadline: Deadline) -> io::Result<(Vec<Delta>, Scanned)> {
-        let mut scanned = scan(&self.root, &mut self.guide(), deadline)?;
+    fn deltas(&self, deadline: Deadline) -> io::Result<(Vec<Delta>, ScanResult)> {
+        let mut scanned = scan(&self.root, &mut self.filter(), deadline)?;
         let mut deltas = Vec::new();
         let mut is_there = vec![false; self.entries.len()];
         for found in std::mem::take(&mut scanned.files) {
@@ -181,7 +185,7 @@ impl Baseline {
 
     /// What became of a file that was there: `None` if it went while this looked.
     #[expect(clippy::option_option, reason = "gone, unchanged or changed")]
-    fn compare(&self, at: usize, found: Found) -> io::Result<Option<Option<Delta>>> {
+    fn compare(&self, at: usize, found: FoundFile) -> io::Result<Option<Option<Delta>>> {
         let Some(entry) = self.entries.get(at) else { return Ok(None) };
         if entry.is_settled && entry.stamp == found.stamp {
             return Ok(Some(None));
@@ -198,7 +202,7 @@ impl Baseline {
         Ok(Some(Some(Delta { path: found.path, old_path: None, old, new })))
     }
 
-    fn added(&self, found: Found) -> io::Result<Option<Delta>> {
+    fn added(&self, found: FoundFile) -> io::Result<Option<Delta>> {
         let oid = content::name(&self.root, &found.path, found.mode, self.hash)?;
         Ok(oid.map(|oid| {
             let new = Some(NewFile { mode: found.mode, oid, size: found.stamp.size });
@@ -265,12 +269,12 @@ impl Baseline {
 
 /// Counts what is written.
 #[derive(Debug)]
-pub(super) struct Counted<W> {
+pub(super) struct CountingWriter<W> {
     pub(super) inner: W,
     pub(super) count: u64,
 }
 
-impl<W: Write> Write for Counted<W> {
+impl<W: Write> Write for CountingWriter<W> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let count = self.inner.write(data)?;
         self.count += count as u64;

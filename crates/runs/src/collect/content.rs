@@ -55,9 +55,9 @@ pub(super) fn read(
     scratch: &Path,
 ) -> io::Result<Option<Content>> {
     let Some(file) = (match open(root, path, mode)? {
-        Opened::Link(target) => return Ok(Some(Content::Whole(target))),
-        Opened::File(file) => Some(file),
-        Opened::Gone => None,
+        OpenedEntry::Link(target) => return Ok(Some(Content::Whole(target))),
+        OpenedEntry::File(file) => Some(file),
+        OpenedEntry::Gone => None,
     }) else {
         return Ok(None);
     };
@@ -114,9 +114,9 @@ pub(super) fn name(
     hash: HashKind,
 ) -> io::Result<Option<Oid>> {
     match open(root, path, mode)? {
-        Opened::Link(target) => Ok(Some(hash.of_blob(&target))),
-        Opened::Gone => Ok(None),
-        Opened::File(mut file) => {
+        OpenedEntry::Link(target) => Ok(Some(hash.of_blob(&target))),
+        OpenedEntry::Gone => Ok(None),
+        OpenedEntry::File(mut file) => {
             let size = file.metadata()?.len();
             // What is written to at this moment has no name yet; it differs from any that is known.
             Ok(Some(hash.of_stream(size, &mut file)?.unwrap_or_else(|| hash.zero())))
@@ -124,17 +124,21 @@ pub(super) fn name(
     }
 }
 
-enum Opened {
+enum OpenedEntry {
     File(File),
     Link(Vec<u8>),
     Gone,
 }
 
-fn open(root: &OwnedFd, path: &[u8], mode: FileMode) -> io::Result<Opened> {
+fn open(root: &OwnedFd, path: &[u8], mode: FileMode) -> io::Result<OpenedEntry> {
     let (folder, name) = split(path);
     let opened = open_folder(root, folder).and_then(|folder| match mode {
-        FileMode::Link => Ok(Opened::Link(readlinkat(&folder, name, Vec::new())?.into_bytes())),
-        FileMode::Plain | FileMode::Executable => Ok(Opened::File(open_regular(&folder, name)?)),
+        FileMode::Link => {
+            Ok(OpenedEntry::Link(readlinkat(&folder, name, Vec::new())?.into_bytes()))
+        }
+        FileMode::Plain | FileMode::Executable => {
+            Ok(OpenedEntry::File(open_regular(&folder, name)?))
+        }
     });
     match opened {
         Ok(opened) => Ok(opened),
@@ -143,6 +147,6 @@ fn open(root: &OwnedFd, path: &[u8], mode: FileMode) -> io::Result<Opened> {
             Err(io::Error::new(error.kind(), message))
         }
         // It went, or became something else, since it was found.
-        Err(_) => Ok(Opened::Gone),
+        Err(_) => Ok(OpenedEntry::Gone),
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Objects {
 }
 
 /// What a pack says of one object.
-enum Packed {
+enum PackedObject {
     Whole(Vec<u8>),
     OnOffset(u64, Vec<u8>),
     OnObject(Oid, Vec<u8>),
@@ -98,13 +98,13 @@ impl Objects {
         let mut held = 0u64;
         let mut content = loop {
             match self.entry(pack, at, limit)? {
-                Packed::Whole(content) => break content,
-                Packed::OnOffset(base, delta) => {
+                PackedObject::Whole(content) => break content,
+                PackedObject::OnOffset(base, delta) => {
                     held = held.checked_add(delta.len() as u64)?;
                     deltas.push(delta);
                     at = base;
                 }
-                Packed::OnObject(base, delta) => {
+                PackedObject::OnObject(base, delta) => {
                     held = held.checked_add(delta.len() as u64)?;
                     deltas.push(delta);
                     at = lookup(index, &base)?;
@@ -120,25 +120,25 @@ impl Objects {
         Some(content)
     }
 
-    fn entry(&self, pack: &File, offset: u64, limit: u64) -> Option<Packed> {
+    fn entry(&self, pack: &File, offset: u64, limit: u64) -> Option<PackedObject> {
         let mut reader = BufReader::with_capacity(16 << 10, FileFrom { file: pack, offset });
         let (kind, size) = entry_header(&mut reader)?;
         if size > limit {
             return None;
         }
         match kind {
-            3 => Some(Packed::Whole(inflate(reader, size)?)),
+            3 => Some(PackedObject::Whole(inflate(reader, size)?)),
             6 => {
                 let base = offset.checked_sub(base_distance(&mut reader)?)?;
                 // A base lies before what is built on it, so that no chain is a circle.
                 (base < offset).then_some(())?;
-                Some(Packed::OnOffset(base, inflate(reader, size)?))
+                Some(PackedObject::OnOffset(base, inflate(reader, size)?))
             }
             7 => {
                 let mut name = vec![0u8; self.hash.len()];
                 reader.read_exact(&mut name).ok()?;
                 let base = Oid::from_bytes(self.hash, &name)?;
-                Some(Packed::OnObject(base, inflate(reader, size)?))
+                Some(PackedObject::OnObject(base, inflate(reader, size)?))
             }
             _ => None,
         }

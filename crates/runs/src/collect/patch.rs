@@ -6,7 +6,7 @@ use flate2::Compression;
 use flate2::read::ZlibEncoder;
 
 use super::baseline::Baseline;
-use super::changes::{Counted, Delta};
+use super::changes::{CountingWriter, Delta};
 use super::content::Content;
 use super::oid::Oid;
 use super::quote::{ended, quoted};
@@ -17,7 +17,7 @@ use super::{ChangeStatus, ChangedFile, base85};
 /// A patch that is being written.
 pub(super) struct Patch<'b, W> {
     base: &'b Baseline,
-    out: Counted<W>,
+    out: CountingWriter<W>,
 }
 
 /// One version of a file, with what the patch says of it.
@@ -38,7 +38,7 @@ struct PatchedFile<'p> {
 
 impl<'b, W: Write> Patch<'b, W> {
     pub(super) fn new(base: &'b Baseline, out: W) -> Self {
-        Self { base, out: Counted { inner: out, count: 0 } }
+        Self { base, out: CountingWriter { inner: out, count: 0 } }
     }
 
     pub(super) fn finish(mut self) -> io::Result<u64> {

@@ -48,7 +48,7 @@ pub(super) fn pairs(
         return found;
     }
     let profiles = |all: &[usize], read: &mut dyn FnMut(usize) -> Option<Content>| {
-        let profile = |at: &usize| Some((*at, Profile::of(&read(*at)?)?));
+        let profile = |at: &usize| Some((*at, LineCounts::of(&read(*at)?)?));
         all.iter().filter_map(profile).collect::<Vec<_>>()
     };
     let (old, new) = (profiles(&went_free, read_old), profiles(&came_free, read_new));
@@ -84,12 +84,12 @@ fn exact(went: &[RenameCandidate], came: &[RenameCandidate]) -> Vec<(usize, usiz
 }
 
 /// The lines of a text with how often they are there.
-struct Profile {
+struct LineCounts {
     lines: HashMap<Vec<u8>, u64>,
     size: u64,
 }
 
-impl Profile {
+impl LineCounts {
     fn of(content: &Content) -> Option<Self> {
         let content = content.whole().filter(|content| is_text(content))?;
         let mut counted = HashMap::new();

@@ -14,7 +14,7 @@ use super::objects::Objects;
 use super::oid::HashKind;
 use super::open::{open_folder, open_regular, open_root};
 use super::scan::{ScanFilter, converts, join};
-use crate::git::place::Place;
+use crate::git::location::GitLocation;
 
 /// The largest index that is read.
 const MAX_INDEX: u64 = 256 << 20;
@@ -24,7 +24,7 @@ const MAX_INDEX: u64 = 256 << 20;
 pub(super) struct Repositories {
     pub(super) all: Vec<Repository>,
     /// The tracked files of all of them, by their paths in the workspace.
-    tracked: HashMap<Vec<u8>, Tracked>,
+    tracked: HashMap<Vec<u8>, TrackedFile>,
     /// Every folder that has tracked files in it.
     folders: std::collections::HashSet<Vec<u8>>,
     workspace: PathBuf,
@@ -45,7 +45,7 @@ pub(super) struct Repository {
 
 /// A tracked file, and whose it is.
 #[derive(Debug)]
-pub(super) struct Tracked {
+pub(super) struct TrackedFile {
     pub(super) entry: IndexEntry,
     pub(super) repository: usize,
 }
@@ -86,7 +86,7 @@ impl Repositories {
 
     fn load(&mut self, folder: &[u8]) -> io::Result<()> {
         let path = self.workspace.join(std::ffi::OsStr::from_bytes(folder));
-        let place = Place::find(&path, &self.workspace)?;
+        let place = GitLocation::find(&path, &self.workspace)?;
         let (gitdir, common) = (open_root(&place.git_dir)?, open_root(&place.common_dir)?);
         let hash = place.hash;
         let number = self.all.len();
@@ -98,7 +98,7 @@ impl Repositories {
             for entry in index::parse(&data, hash).unwrap_or_default() {
                 let path = join(folder, &entry.path);
                 self.note_folders(&path);
-                self.tracked.insert(path, Tracked { entry, repository: number });
+                self.tracked.insert(path, TrackedFile { entry, repository: number });
             }
         }
         let info = |name: &[u8]| {

@@ -42,7 +42,7 @@ impl FileMode {
 
 /// Everything that changes when a file does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct FileStamp {
     pub(super) device: u64,
     pub(super) inode: u64,
     pub(super) size: u64,
@@ -52,7 +52,7 @@ pub(super) struct Stamp {
     pub(super) ctime: (i64, u64),
 }
 
-impl Stamp {
+impl FileStamp {
     #[expect(clippy::cast_sign_loss, reason = "a size is never negative")]
     fn of(stat: &Stat) -> Self {
         Self {
@@ -68,10 +68,10 @@ impl Stamp {
 
 /// A file that was found.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct FoundFile {
     pub(super) path: Vec<u8>,
     pub(super) mode: FileMode,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: FileStamp,
 }
 
 /// What a scan asks of whoever knows the workspace.
@@ -89,9 +89,9 @@ pub(super) trait ScanFilter {
 
 /// What a scan found.
 #[derive(Debug, Default)]
-pub(super) struct Scanned {
+pub(super) struct ScanResult {
     /// By path.
-    pub(super) files: Vec<Found>,
+    pub(super) files: Vec<FoundFile>,
     /// What the rules hide; folders end with a slash.
     pub(super) ignored: Vec<Vec<u8>>,
     pub(super) left_out: Vec<LeftOut>,
@@ -106,10 +106,10 @@ pub(super) struct Scanned {
 /// Looks through everything beneath `root`.
 pub(super) fn scan(
     root: &OwnedFd,
-    guide: &mut dyn ScanFilter,
+    filter: &mut dyn ScanFilter,
     deadline: Deadline,
-) -> io::Result<Scanned> {
-    let mut scanned = Scanned::default();
+) -> io::Result<ScanResult> {
+    let mut scanned = ScanResult::default();
     // Folders still to be looked into, with the rules around them; `None` where no rules count.
     let mut waiting: Vec<(Vec<u8>, Option<Stack>)> = vec![(Vec::new(), None)];
     while let Some((path, around)) = waiting.pop() {
@@ -121,7 +121,7 @@ pub(super) fn scan(
                 continue;
             }
             // Whatever was in it before would count as deleted.
-            Err(error) if path.is_empty() || guide.knows_beneath(&path) => {
+            Err(error) if path.is_empty() || filter.knows_beneath(&path) => {
                 let message = format!("{}: {error}", String::from_utf8_lossy(&path));
                 return Err(io::Error::new(error.kind(), message));
             }
@@ -131,7 +131,7 @@ pub(super) fn scan(
             }
         };
         let mut walk =
-            Walk { folder: &folder, path: &path, guide, scanned: &mut scanned, deadline };
+            Walk { folder: &folder, path: &path, filter, scanned: &mut scanned, deadline };
         walk.look(around, &mut waiting)?;
     }
     scanned.files.sort_unstable_by(|one, other| one.path.cmp(&other.path));
@@ -142,8 +142,8 @@ pub(super) fn scan(
 struct Walk<'w> {
     folder: &'w OwnedFd,
     path: &'w [u8],
-    guide: &'w mut dyn ScanFilter,
-    scanned: &'w mut Scanned,
+    filter: &'w mut dyn ScanFilter,
+    scanned: &'w mut ScanResult,
     deadline: Deadline,
 }
 
@@ -170,7 +170,7 @@ impl Walk<'_> {
                 },
             };
             let kind = stat.as_ref().map_or(kind, |stat| FileType::from_raw_mode(stat.st_mode));
-            if self.guide.hides(&path) || self.is_ignored(rules.as_ref(), &path, kind) {
+            if self.filter.hides(&path) || self.is_ignored(rules.as_ref(), &path, kind) {
                 continue;
             }
             if let Some(why) = refused_by_git(&name, &path, kind) {
@@ -190,7 +190,7 @@ impl Walk<'_> {
         let mut rules = around;
         if has(b".git") {
             self.scanned.repositories.push(self.path.to_vec());
-            if let Some(excludes) = self.guide.enter_repository(self.path) {
+            if let Some(excludes) = self.filter.enter_repository(self.path) {
                 rules = Some(Stack::default().with(self.path, excludes));
             }
         }
@@ -216,8 +216,8 @@ impl Walk<'_> {
         let is_dir = kind == FileType::Directory;
         let Some(rules) = rules else { return false };
         let is_known = || match is_dir {
-            true => self.guide.knows_beneath(path),
-            false => self.guide.knows(path),
+            true => self.filter.knows_beneath(path),
+            false => self.filter.knows(path),
         };
         if is_known() || !rules.ignores(path, is_dir) {
             return false;
@@ -248,14 +248,14 @@ impl Walk<'_> {
         }
         if stat.st_size > MAX_SIZE {
             // Left out, one that was there before would count as deleted.
-            if self.guide.knows(&path) {
+            if self.filter.knows(&path) {
                 let path = String::from_utf8_lossy(&path).into_owned();
                 return Err(io::Error::other(format!("{path} has more than 16 GiB now")));
             }
             self.scanned.leave_out(path, "it has more than 16 GiB");
             return Ok(());
         }
-        self.scanned.files.push(Found { path, mode, stamp: Stamp::of(stat) });
+        self.scanned.files.push(FoundFile { path, mode, stamp: FileStamp::of(stat) });
         Ok(())
     }
 
@@ -264,12 +264,12 @@ impl Walk<'_> {
         let (_, name) = split(path);
         kind == FileType::RegularFile
             && stat.st_mode & 0o400 == 0
-            && !self.guide.knows(path)
+            && !self.filter.knows(path)
             && accessat(self.folder, name, Access::READ_OK, AtFlags::EACCESS).is_err()
     }
 }
 
-impl Scanned {
+impl ScanResult {
     fn leave_out(&mut self, path: Vec<u8>, why: &'static str) {
         if self.left_out.len() < MAX_LISTED {
             let path = String::from_utf8_lossy(&path).into_owned();

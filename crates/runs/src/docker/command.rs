@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-use super::{DockerSandbox, Live, not_started};
+use super::{DockerSandbox, LiveRun, not_started};
 use crate::reference::DockerRun;
 use crate::shapes::CommandResult;
 use crate::stream::{Listener, RunEvent, StreamName};
@@ -29,8 +29,8 @@ const PROGRAMS_OWN: [&str; 6] =
 /// Refuses what would not do what it says.
 pub(super) fn check(wanted: &DockerRun) -> Result<()> {
     let wrong = |what: String| Err(Error::new(ErrorKind::InvalidInput, what));
-    if let Some(word) = wanted.docker_args.iter().find(|word| is_detached(word)) {
-        return wrong(format!("docker_args has {word}: the run would be over before its command"));
+    if let Some(arg) = wanted.docker_args.iter().find(|arg| is_detached(arg)) {
+        return wrong(format!("docker_args has {arg}: the run would be over before its command"));
     }
     if !wanted.workdir.starts_with('/') || wanted.workdir.contains(':') {
         return wrong(format!("workdir {:?} is no absolute path without `:`", wanted.workdir));
@@ -38,25 +38,25 @@ pub(super) fn check(wanted: &DockerRun) -> Result<()> {
     Ok(())
 }
 
-fn is_detached(word: &str) -> bool {
-    let is_short = word.len() > 1
-        && word.starts_with('-')
-        && word.bytes().skip(1).all(|letter| b"dit".contains(&letter))
-        && word.contains('d');
-    is_short || word == "--detach" || word == "--detach=true"
+fn is_detached(arg: &str) -> bool {
+    let is_short = arg.len() > 1
+        && arg.starts_with('-')
+        && arg.bytes().skip(1).all(|letter| b"dit".contains(&letter))
+        && arg.contains('d');
+    is_short || arg == "--detach" || arg == "--detach=true"
 }
 
 /// The words for `docker`, as the reference has them but for what keeps the run in its bounds.
-pub(super) fn words(wanted: &DockerRun, live: &Live, command: &[String]) -> Result<Vec<String>> {
-    let mut words: Vec<String> = vec!["run".to_owned()];
-    let mut put = |more: &[&str]| words.extend(more.iter().map(|&word| word.to_owned()));
+pub(super) fn args(wanted: &DockerRun, live: &LiveRun, command: &[String]) -> Result<Vec<String>> {
+    let mut args: Vec<String> = vec!["run".to_owned()];
+    let mut put = |more: &[&str]| args.extend(more.iter().map(|&arg| arg.to_owned()));
     if wanted.remove_on_exit {
         put(&["--rm"]);
     }
     put(&["--label", &live.label]);
-    let has_network = |word: &String| {
+    let has_network = |arg: &String| {
         ["--network", "--net"].iter().any(|name| {
-            word.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+            arg.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
         })
     };
     if !wanted.docker_args.iter().any(has_network) {
@@ -84,10 +84,10 @@ pub(super) fn words(wanted: &DockerRun, live: &Live, command: &[String]) -> Resu
         put(&["-v", &mount(behind, &inside, grant.read_only)?]);
     }
     put(&["-w", &wanted.workdir]);
-    words.extend(wanted.docker_args.iter().cloned());
-    words.push(wanted.image.clone());
-    words.extend(command.iter().cloned());
-    Ok(words)
+    args.extend(wanted.docker_args.iter().cloned());
+    args.push(wanted.image.clone());
+    args.extend(command.iter().cloned());
+    Ok(args)
 }
 
 fn is_programs_own(key: &str) -> bool {
@@ -110,16 +110,16 @@ fn mount(from: &Path, to: &str, read_only: bool) -> Result<String> {
 /// Runs a command to its end. At the deadline its containers are ended, not only the program.
 pub(super) async fn run(
     sandbox: &DockerSandbox,
-    live: &Live,
+    live: &LiveRun,
     command: &[String],
     timeout: Option<Duration>,
     listener: &mut Listener<'_>,
 ) -> Result<CommandResult> {
-    let words = words(&sandbox.wanted, live, command)?;
+    let args = args(&sandbox.wanted, live, command)?;
     let mut output_log = Transcript::open(&live.results)?;
     let began = Instant::now();
-    listener.tell(RunEvent::Started { command: command.to_vec() });
-    let mut child = start(sandbox, live, &words)?;
+    listener.notify(RunEvent::Started { command: command.to_vec() });
+    let mut child = start(sandbox, live, &args)?;
     let mut pipes = Pipes::of(&mut child);
     let mut deadline = timeout.and_then(|timeout| began.checked_add(timeout));
     // Why it was ended, once it was.
@@ -127,23 +127,23 @@ pub(super) async fn run(
     let status = loop {
         let is_given_up = given_up.is_some();
         let (reason, code) = match pipes.next(&mut child, deadline, listener, is_given_up).await? {
-            Next::Output(stream, chunk) => {
+            NextEvent::Output(stream, chunk) => {
                 output_log.append(stream, &chunk, listener)?;
                 continue;
             }
-            Next::Ended(status) => break status,
-            Next::Silence => {
-                listener.tell(RunEvent::Idle { running: began.elapsed() });
+            NextEvent::Ended(status) => break status,
+            NextEvent::Silence => {
+                listener.notify(RunEvent::Idle { running: began.elapsed() });
                 continue;
             }
-            Next::TimeIsUp if is_given_up => {
+            NextEvent::TimeIsUp if is_given_up => {
                 // Somebody holds its output; it is over all the same.
                 drop(child.kill().await);
                 pipes = Pipes { out: None, err: None };
                 continue;
             }
-            Next::TimeIsUp => ("timeout", TIMEOUT),
-            Next::Stopped(number) => ("cancelled", 128 + number),
+            NextEvent::TimeIsUp => ("timeout", TIMEOUT),
+            NextEvent::Stopped(number) => ("cancelled", 128 + number),
         };
         given_up = Some((reason, code));
         sandbox.end(&live.label).await?;
@@ -151,7 +151,7 @@ pub(super) async fn run(
     };
     let (stdout, stderr) = output_log.finish(listener);
     let (reason, returncode) = given_up.unwrap_or_else(|| outcome(status, &stderr));
-    listener.tell(RunEvent::Ended { returncode });
+    listener.notify(RunEvent::Ended { returncode });
     let mut result = CommandResult { stdout, stderr, returncode, ..CommandResult::default() };
     result.command = command.to_vec();
     result.duration_ms = u64::try_from(began.elapsed().as_millis()).ok();
@@ -159,9 +159,9 @@ pub(super) async fn run(
     Ok(result)
 }
 
-fn start(sandbox: &DockerSandbox, live: &Live, words: &[String]) -> Result<Child> {
+fn start(sandbox: &DockerSandbox, live: &LiveRun, args: &[String]) -> Result<Child> {
     let mut program = Command::new(&sandbox.program);
-    program.args(words).current_dir(live.workspace.run().path()).kill_on_drop(true);
+    program.args(args).current_dir(live.workspace.run().path()).kill_on_drop(true);
     let passed = live.env.iter().filter(|(key, _)| !is_programs_own(key));
     program.envs(passed.map(|(key, value)| (key, value)));
     program.stdin(Stdio::from(live.workspace.run().hold()?));
@@ -181,7 +181,7 @@ fn outcome(status: ExitStatus, stderr: &str) -> (&'static str, i32) {
 }
 
 /// What happens next.
-enum Next {
+enum NextEvent {
     Output(StreamName, Vec<u8>),
     Ended(ExitStatus),
     Silence,
@@ -206,7 +206,7 @@ impl Pipes {
         deadline: Option<Instant>,
         listener: &mut Listener<'_>,
         is_given_up: bool,
-    ) -> Result<Next> {
+    ) -> Result<NextEvent> {
         let idle = listener.idle.map(|idle| Instant::now() + idle);
         loop {
             let is_silent = self.out.is_none() && self.err.is_none();
@@ -214,15 +214,15 @@ impl Pipes {
                 chunk = read(&mut self.out), if self.out.is_some() => (StreamName::Stdout, chunk),
                 chunk = read(&mut self.err), if self.err.is_some() => (StreamName::Stderr, chunk),
                 status = child.wait(), if is_silent => return match status {
-                    Ok(status) => Ok(Next::Ended(status)),
+                    Ok(status) => Ok(NextEvent::Ended(status)),
                     Err(error) => Err(Error::new(ErrorKind::Io, format!("docker is lost: {error}"))),
                 },
-                () = until(deadline) => return Ok(Next::TimeIsUp),
-                () = until(idle) => return Ok(Next::Silence),
-                number = listener.stopped(), if !is_given_up => return Ok(Next::Stopped(number)),
+                () = until(deadline) => return Ok(NextEvent::TimeIsUp),
+                () = until(idle) => return Ok(NextEvent::Silence),
+                number = listener.stopped(), if !is_given_up => return Ok(NextEvent::Stopped(number)),
             };
             match chunk {
-                Some(chunk) => return Ok(Next::Output(stream, chunk)),
+                Some(chunk) => return Ok(NextEvent::Output(stream, chunk)),
                 None if stream == StreamName::Stdout => self.out = None,
                 None => self.err = None,
             }

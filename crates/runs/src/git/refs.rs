@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use bastide::{Error, ErrorKind, Result};
 
-use super::place::{self, Place};
+use super::location::{self, GitLocation};
 use crate::collect::Oid;
 
 /// How many symbolic refs are followed, as git does.
@@ -29,14 +29,14 @@ pub(crate) struct Head {
 }
 
 /// Reads `HEAD` of a work tree.
-pub(crate) fn head(place: &Place) -> Result<Head> {
+pub(crate) fn head(place: &GitLocation) -> Result<Head> {
     let failed = |error: io::Error| {
         let path = place.git_dir.join("HEAD");
         let message = format!("cannot read {}: {error}", path.display());
         Error::new(ErrorKind::InvalidInput, message)
     };
     require_files(place)?;
-    let text = place::read(&place.git_dir.join("HEAD")).map_err(failed)?;
+    let text = location::read(&place.git_dir.join("HEAD")).map_err(failed)?;
     let text = text.trim_end();
     match text.strip_prefix("ref: ") {
         Some(name) => {
@@ -48,7 +48,7 @@ pub(crate) fn head(place: &Place) -> Result<Head> {
     }
 }
 
-fn require_files(place: &Place) -> Result<()> {
+fn require_files(place: &GitLocation) -> Result<()> {
     if place.has_ref_files {
         return Ok(());
     }
@@ -58,13 +58,13 @@ fn require_files(place: &Place) -> Result<()> {
 }
 
 /// The commit a ref leads to; `None` if there is no such ref.
-pub(crate) fn resolve(place: &Place, name: &str) -> io::Result<Option<Oid>> {
+pub(crate) fn resolve(place: &GitLocation, name: &str) -> io::Result<Option<Oid>> {
     let mut name = name.to_owned();
     for _ in 0..MAX_DEPTH {
         if !is_valid(&name) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{name:?} is no ref")));
         }
-        let text = match place.common(&name).and_then(|path| place::read(&path)) {
+        let text = match place.common(&name).and_then(|path| location::read(&path)) {
             Ok(text) => text,
             Err(error)
                 if matches!(
@@ -87,7 +87,7 @@ pub(crate) fn resolve(place: &Place, name: &str) -> io::Result<Option<Oid>> {
 }
 
 /// All names of packed refs with their commits.
-fn packed_refs(place: &Place) -> io::Result<Vec<(String, Oid)>> {
+fn packed_refs(place: &GitLocation) -> io::Result<Vec<(String, Oid)>> {
     let path = place.common_dir.join("packed-refs");
     let text = match fs::symlink_metadata(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -105,7 +105,7 @@ fn packed_refs(place: &Place) -> io::Result<Vec<(String, Oid)>> {
     Ok(text.lines().filter(|line| !line.starts_with(['#', '^'])).filter_map(line).collect())
 }
 
-fn packed(place: &Place, name: &str) -> io::Result<Option<Oid>> {
+fn packed(place: &GitLocation, name: &str) -> io::Result<Option<Oid>> {
     Ok(packed_refs(place)?.into_iter().find(|(known, _)| known == name).map(|(_, oid)| oid))
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn branch(name: &str) -> Result<String> {
 }
 
 /// Refuses a name that is taken, or that lies in or around one that is.
-pub(crate) fn require_free(place: &Place, name: &str) -> Result<()> {
+pub(crate) fn require_free(place: &GitLocation, name: &str) -> Result<()> {
     require_files(place)?;
     let failed = |error: io::Error| {
         Error::new(ErrorKind::Io, format!("cannot tell whether {name} exists: {error}"))
@@ -204,7 +204,7 @@ pub(crate) struct RefLock {
 }
 
 /// The file of a run in a repository whose links are the run's locks.
-fn own_file(place: &Place, run: &str) -> PathBuf {
+fn own_file(place: &GitLocation, run: &str) -> PathBuf {
     place.common_dir.join(format!("bastide-{run}.lock"))
 }
 
@@ -213,7 +213,7 @@ fn lock_file(target: &Path) -> PathBuf {
 }
 
 impl RefLock {
-    pub(crate) fn take(place: &Place, name: &str, run: &str) -> Result<Self> {
+    pub(crate) fn take(place: &GitLocation, name: &str, run: &str) -> Result<Self> {
         let target = place.common(name).map_err(|error| {
             Error::new(ErrorKind::InvalidInput, format!("cannot lock {name}: {error}"))
         })?;
@@ -282,7 +282,7 @@ fn release(own: &Path, lock: &Path) -> io::Result<()> {
 }
 
 /// Removes the lock of a run that was killed, and nobody else's.
-pub(crate) fn release_left(place: &Place, name: &str, run: &str) -> io::Result<()> {
+pub(crate) fn release_left(place: &GitLocation, name: &str, run: &str) -> io::Result<()> {
     release(&own_file(place, run), &lock_file(&place.common_dir.join(name)))
 }
 

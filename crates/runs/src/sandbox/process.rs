@@ -6,7 +6,7 @@ use bastide::{Command, Error, ErrorKind, Exit, OutputEvent, Process, Reason, Res
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::Live;
+use super::LiveRun;
 use crate::shapes::CommandResult;
 use crate::stream::{Listener, RunEvent, StreamName};
 use crate::transcript::Transcript;
@@ -19,12 +19,12 @@ const END: Duration = Duration::from_secs(30);
 
 /// Runs a command to its end, tells of its lines, and writes all of it to the log.
 pub(super) async fn run(
-    live: &Live,
+    live: &LiveRun,
     command: &[String],
     timeout: Option<Duration>,
     listener: &mut Listener<'_>,
 ) -> Result<CommandResult> {
-    let Live { session, results, .. } = live;
+    let LiveRun { session, results, .. } = live;
     let mut output_log = Transcript::open(results)?;
     let mut wanted = Command::new(command.iter().map(String::as_str));
     if let Some(timeout) = timeout {
@@ -37,24 +37,24 @@ pub(super) async fn run(
         wanted = wanted.env("HOME", home.as_str());
     }
     let began = Instant::now();
-    listener.tell(RunEvent::Prepared {
+    listener.notify(RunEvent::Prepared {
         session: session.id().clone(),
         receipt: Box::new(session.receipt().clone()),
     });
-    listener.tell(RunEvent::Started { command: command.to_vec() });
+    listener.notify(RunEvent::Started { command: command.to_vec() });
     let mut process = session.spawn(wanted).await?;
     let exit = loop {
         match next(&mut process, listener).await? {
-            Next::Output(OutputEvent::Stdout(chunk)) => {
+            NextEvent::Output(OutputEvent::Stdout(chunk)) => {
                 output_log.append(StreamName::Stdout, &chunk, listener)?;
             }
-            Next::Output(OutputEvent::Stderr(chunk)) => {
+            NextEvent::Output(OutputEvent::Stderr(chunk)) => {
                 output_log.append(StreamName::Stderr, &chunk, listener)?;
             }
-            Next::Output(OutputEvent::Lost(_)) => {}
-            Next::Output(OutputEvent::Exit(exit)) => break exit,
-            Next::Silence => listener.tell(RunEvent::Idle { running: began.elapsed() }),
-            Next::Stopped(number) => {
+            NextEvent::Output(OutputEvent::Lost(_)) => {}
+            NextEvent::Output(OutputEvent::Exit(exit)) => break exit,
+            NextEvent::Silence => listener.notify(RunEvent::Idle { running: began.elapsed() }),
+            NextEvent::Stopped(number) => {
                 // One that has ended by itself in the meantime is what was wanted.
                 drop(tokio::time::timeout(END, session.signal(process.id(), KILL)).await);
                 break Exit { reason: Reason::Cancelled, code: 128 + number, detail: None };
@@ -78,12 +78,12 @@ pub(super) async fn run(
         let program = command.first().map_or("", String::as_str);
         result.stderr = format!("{program}: cannot be executed\n");
     }
-    listener.tell(RunEvent::Ended { returncode: exit.code });
+    listener.notify(RunEvent::Ended { returncode: exit.code });
     Ok(result)
 }
 
 /// What happens next.
-enum Next {
+enum NextEvent {
     Output(OutputEvent),
     /// Nothing, for so long that somebody is to be told.
     Silence,
@@ -91,7 +91,7 @@ enum Next {
     Stopped(i32),
 }
 
-async fn next(process: &mut Process, listener: &mut Listener<'_>) -> Result<Next> {
+async fn next(process: &mut Process, listener: &mut Listener<'_>) -> Result<NextEvent> {
     let idle = listener.idle;
     let silence = async {
         match idle {
@@ -100,9 +100,9 @@ async fn next(process: &mut Process, listener: &mut Listener<'_>) -> Result<Next
         }
     };
     tokio::select! {
-        event = process.next() => event.map(Next::Output),
-        number = listener.stopped() => Ok(Next::Stopped(number)),
-        () = silence => Ok(Next::Silence),
+        event = process.next() => event.map(NextEvent::Output),
+        number = listener.stopped() => Ok(NextEvent::Stopped(number)),
+        () = silence => Ok(NextEvent::Silence),
     }
 }
 

@@ -6,7 +6,7 @@ use bastide::{Backend, Error, ErrorKind, Result, SessionId};
 
 use super::Sandbox;
 use crate::docker;
-use crate::workspace::journal::{Left, RunFolder, RunHome, RunSweep};
+use crate::workspace::journal::{Leftovers, RunFolder, RunHome, RunSweep};
 
 impl Sandbox {
     /// Takes back what killed runs left: sessions, which `remove` removes wherever they are; work trees,
@@ -20,7 +20,7 @@ impl Sandbox {
         home: &RunHome,
         remove: impl AsyncFn(&SessionId) -> Result<bool>,
     ) -> Result<RunSweep> {
-        let Left { killed, half_removed, mut swept } = home.left()?;
+        let Leftovers { killed, half_removed, mut swept } = home.left()?;
         for path in half_removed {
             match backend.remove_tree(&path).await {
                 Ok(()) => swept.ended.push(path),
@@ -47,7 +47,7 @@ impl Sandbox {
     ///
     /// If the folder of runs cannot be read.
     pub fn look_for_killed(home: &RunHome) -> Result<RunSweep> {
-        let Left { killed, half_removed, mut swept } = home.left()?;
+        let Leftovers { killed, half_removed, mut swept } = home.left()?;
         swept.ended = half_removed;
         swept.ended.extend(killed.iter().map(|run| run.path().to_owned()));
         Ok(swept)

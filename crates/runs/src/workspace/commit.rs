@@ -9,7 +9,7 @@ use bastide::{Error, ErrorKind, Result};
 use super::{Target, io_error};
 use crate::collect::{Baseline, Delta, Oid};
 use crate::git::refs::{self, RefLock};
-use crate::git::{GitDir, Setting};
+use crate::git::{GitContext, GitDir};
 use crate::workspace::journal::RunFolder;
 
 /// Where the commit is noted in the repository of our own.
@@ -55,10 +55,10 @@ pub(super) async fn write(
 ) -> Result<Option<String>> {
     let git = GitDir::existing(&run.path().join("git"));
     let objects = target.place.common_dir.join("objects");
-    let setting = Setting { objects: Some(&objects), ..Setting::default() };
+    let context = GitContext { objects: Some(&objects), ..GitContext::default() };
     let arguments = ["fast-import", "--quiet", "--done", "--date-format=raw"];
-    git.run(&setting, arguments, staged).await?;
-    let commit = git.run(&setting, ["rev-parse", "--verify", RESULT], run.hold()?).await?;
+    git.run(&context, arguments, staged).await?;
+    let commit = git.run(&context, ["rev-parse", "--verify", RESULT], run.hold()?).await?;
     let Some(commit) = Oid::from_hex(commit.trim()) else {
         return Err(Error::new(ErrorKind::Internal, "git made no commit of the change"));
     };

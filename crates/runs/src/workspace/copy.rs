@@ -5,24 +5,24 @@ use std::path::Path;
 
 use bastide::{Error, ErrorKind, Result};
 
-use super::carry::Carried;
-use super::{Parts, WorkspaceOptions, announce, carry, io_error, target};
+use super::uncommitted::CloneState;
+use super::{WorkspaceOptions, WorkspaceParts, announce, io_error, target, uncommitted};
 use crate::collect::{Baseline, BaselineOptions};
-use crate::git::place::Place;
+use crate::git::location::GitLocation;
 use crate::git::refs::{self, Head};
 use crate::git::{GitDir, finish, git};
+use crate::workspace::agent_files::{ExistingFile, put};
 use crate::workspace::journal::RunFolder;
-use crate::workspace::place::{Existing, put};
 
 /// The branch a clone is on where the repository is on none.
 const BRANCH: &str = "bastide";
 
 pub(super) async fn make(
     source: &Path,
-    place: Place,
+    place: GitLocation,
     options: &WorkspaceOptions,
     run: &RunFolder,
-) -> Result<Parts> {
+) -> Result<WorkspaceParts> {
     let head = refs::head(&place)?;
     let target = match &options.branch {
         None => None,
@@ -50,15 +50,15 @@ pub(super) async fn make(
             let message = format!("cannot note what is in {}: {error}", source.display());
             Error::new(ErrorKind::Internal, message)
         })??;
-        let carried = carry::over(source, &before, &folder, &copied, options.uncommitted)?;
-        is_as_copied = carried == Carried::Nothing;
+        let carried = uncommitted::over(source, &before, &folder, &copied, options.uncommitted)?;
+        is_as_copied = carried == CloneState::Nothing;
     }
-    put(&folder, &options.files, run, Existing::Extended)?;
+    put(&folder, &options.files, run, ExistingFile::Extended)?;
     let base = match is_as_copied && options.files.is_empty() {
         true => copied,
         false => Baseline::record(&folder, BaselineOptions::new(run.scratch()))?,
     };
-    Ok(Parts { folder, grants: Vec::new(), base, target, alone: None })
+    Ok(WorkspaceParts { folder, grants: Vec::new(), base, target, alone: None })
 }
 
 /// Copies what leads to `HEAD`, as a new pack, and checks it out.
@@ -66,7 +66,7 @@ async fn copy_history(
     own: &GitDir,
     folder: &Path,
     head: &Head,
-    place: &Place,
+    place: &GitLocation,
     run: &RunFolder,
 ) -> Result<()> {
     let branch = head.branch.as_deref().unwrap_or(BRANCH);

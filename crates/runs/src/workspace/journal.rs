@@ -9,9 +9,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bastide::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{place, worktree};
+use super::{agent_files, worktree};
 use crate::collect::Oid;
-use crate::git::place::Place;
+use crate::git::location::GitLocation;
 use crate::git::refs::{self, RefLock};
 
 /// How many runs are kept results of.
@@ -72,7 +72,7 @@ pub struct RunFolder {
 
 /// What a sweep finds.
 #[derive(Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct Leftovers {
     /// Runs whose process ended before they did.
     pub(crate) killed: Vec<RunFolder>,
     /// Folders whose removal was not finished.
@@ -204,12 +204,12 @@ impl RunHome {
     }
 
     /// What a sweep finds: runs that were killed, with their locks, and what was being removed.
-    pub(crate) fn left(&self) -> Result<Left> {
+    pub(crate) fn left(&self) -> Result<Leftovers> {
         let failed = |error: io::Error| {
             let message = format!("cannot look through {}: {error}", self.path.display());
             Error::new(ErrorKind::Io, message)
         };
-        let mut left = Left::default();
+        let mut left = Leftovers::default();
         for entry in fs::read_dir(self.runs()).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(GONE)) {
@@ -351,12 +351,12 @@ impl RunFolder {
     pub(crate) fn undo(&self) -> io::Result<Vec<String>> {
         let journal = self.read()?;
         let mut removed = Vec::new();
-        place::take_back(&journal.files, &journal.folders)?;
+        agent_files::take_back(&journal.files, &journal.folders)?;
         let Some(repository) = journal.repository.as_ref().filter(|path| path.is_dir()) else {
             self.write(&Journal::default())?;
             return Ok(removed);
         };
-        let Some(place) = Place::bare(repository) else {
+        let Some(place) = GitLocation::bare(repository) else {
             let message = format!("{} is no repository any more", repository.display());
             return Err(io::Error::other(message));
         };
@@ -386,7 +386,12 @@ impl RunFolder {
     }
 
     /// Removes a branch that still is where it was made; anything else on it is somebody's work.
-    fn remove_branch(&self, place: &Place, name: &str, parent: Option<&str>) -> io::Result<bool> {
+    fn remove_branch(
+        &self,
+        place: &GitLocation,
+        name: &str,
+        parent: Option<&str>,
+    ) -> io::Result<bool> {
         let Some(parent) = parent.and_then(Oid::from_hex) else { return Ok(false) };
         if refs::resolve(place, name)?.is_none() {
             return Ok(false);

@@ -18,7 +18,7 @@ use bastide::model::PathGrant;
 use bastide::{Condition, Error, ErrorKind, Result};
 
 use crate::collect::Baseline;
-use crate::git::place::Place;
+use crate::git::location::GitLocation;
 
 /// The most repositories in one workspace; each is a few mounts.
 const MOST: usize = 500;
@@ -27,7 +27,7 @@ const MOST: usize = 500;
 /// with nothing in it, for what is to stay missing.
 pub(super) fn grants(
     folder: &Path,
-    place: Option<&Place>,
+    place: Option<&GitLocation>,
     base: &Baseline,
     empty: &Path,
 ) -> Result<Vec<PathGrant>> {

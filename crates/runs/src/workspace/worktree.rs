@@ -10,20 +10,20 @@ use std::path::{Path, PathBuf};
 
 use bastide::{Error, ErrorKind, Result};
 
-use super::{Parts, WorkspaceOptions, announce, io_error, protect, target};
+use super::{WorkspaceOptions, WorkspaceParts, announce, io_error, protect, target};
 use crate::collect::{Baseline, BaselineOptions};
-use crate::git::place::{self, Place};
+use crate::git::location::{self, GitLocation};
 use crate::git::refs::RefLock;
-use crate::git::{GitDir, Setting};
+use crate::git::{GitContext, GitDir};
+use crate::workspace::agent_files::{ExistingFile, put};
 use crate::workspace::journal::RunFolder;
-use crate::workspace::place::{Existing, put};
 
 pub(super) async fn make(
     source: &Path,
-    place: Place,
+    place: GitLocation,
     options: &WorkspaceOptions,
     run: &RunFolder,
-) -> Result<Parts> {
+) -> Result<WorkspaceParts> {
     let default = format!("bastide/{}", run.id());
     let mut target = target(&place, options.branch.as_deref().unwrap_or(&default))?;
     let Some(parent) = target.parent else {
@@ -43,18 +43,19 @@ pub(super) async fn make(
     let git = GitDir::make(&run.path().join("git"), &place)
         .map_err(io_error("cannot read the repository"))?;
     let index = run.scratch().join("index");
-    let setting = Setting { work_tree: Some(&folder), index: Some(&index), objects: None };
+    let context = GitContext { work_tree: Some(&folder), index: Some(&index), objects: None };
     let checkout = ["read-tree", "--reset", "-u", &parent.to_string()];
-    git.run(&setting, checkout, run.hold()?).await?;
+    git.run(&context, checkout, run.hold()?).await?;
     RefLock::take(&place, &target.name, run.id())?.set(&parent)?;
     target.is_made = true;
     register(&admin, &folder, &index, &target.name)
         .map_err(io_error("cannot make the work tree known to its repository"))?;
-    let linked = Place::find(&folder, &folder).map_err(io_error("cannot use the work tree"))?;
-    put(&folder, &options.files, run, Existing::Extended)?;
+    let linked =
+        GitLocation::find(&folder, &folder).map_err(io_error("cannot use the work tree"))?;
+    put(&folder, &options.files, run, ExistingFile::Extended)?;
     let base = Baseline::record(&folder, BaselineOptions::new(run.scratch()))?;
     let grants = protect::grants(&folder, Some(&linked), &base, &run.empty()?)?;
-    Ok(Parts { folder, grants, base, target: Some(target), alone: None })
+    Ok(WorkspaceParts { folder, grants, base, target: Some(target), alone: None })
 }
 
 /// The files by which git knows a work tree.
@@ -77,15 +78,15 @@ fn register(admin: &Path, folder: &Path, index: &Path, branch: &str) -> io::Resu
 }
 
 /// Where a repository keeps what it knows of the work tree of a run.
-fn admin_of(place: &Place, run: &str) -> io::Result<PathBuf> {
+fn admin_of(place: &GitLocation, run: &str) -> io::Result<PathBuf> {
     place.common(&format!("worktrees/bastide-{run}"))
 }
 
 /// Has a repository forget the work tree of a run, whose folder is `run`. Whether there was one. Where that is follows
 /// from the run, not from what is written down.
-pub(super) fn forget(place: &Place, id: &str, run: &Path) -> io::Result<bool> {
+pub(super) fn forget(place: &GitLocation, id: &str, run: &Path) -> io::Result<bool> {
     let admin = &admin_of(place, id)?;
-    let pointer = match place::read(&admin.join("gitdir")) {
+    let pointer = match location::read(&admin.join("gitdir")) {
         // Killed in the middle of writing it, the line has no end.
         Ok(pointer) => Some(pointer).filter(|pointer| pointer.ends_with('\n')),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -1,6 +1,6 @@
 //! What a network with a policy reads: policies, and what programs inside send.
 
-use bastide_egress::{HeadCheck, Hello, dns_reply, peek};
+use bastide_egress::{ClientHello, HeadCheck, dns_reply, peek};
 use bastide_model::document::Format;
 use bastide_model::policy::{
     Flow, Host, HttpRequest, NormalPath, PathGlob, Policy, Verdict as Decision,
@@ -114,11 +114,11 @@ pub(super) const DNS: Target = Target {
 pub(super) const HELLO: Target = Target {
     name: "egress_hello",
     check: |input| match peek(input) {
-        Hello::Partial | Hello::Malformed => Verdict::Refused,
-        Hello::Whole(Some(name)) if name != name.to_ascii_lowercase() => {
+        ClientHello::Partial | ClientHello::Malformed => Verdict::Refused,
+        ClientHello::Whole(Some(name)) if name != name.to_ascii_lowercase() => {
             Verdict::Broken(format!("{name} is not in lower case"))
         }
-        Hello::Whole(_) => Verdict::Accepted,
+        ClientHello::Whole(_) => Verdict::Accepted,
     },
     seeds: || vec![hello()],
     words: &["\u{16}\u{3}\u{1}", "\0\0", "a.org"],

@@ -8,8 +8,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::carry::{Carried, carry};
-use super::served::{Handshake, KNOWN, Wish};
+use super::served::{Handshake, KNOWN, OpenMode};
+use super::transfer::{TransferEnd, transfer};
 use super::{Conduit, End, KEPT, Shared};
 
 /// How long one try for a stream may take.
@@ -38,7 +38,7 @@ where
     let mut name = [0; 48];
     getrandom(&mut name[..], GetRandomFlags::empty())?;
     let handshake = Handshake::new(name);
-    let Some(received) = timeout(TRY, ask(&mut first, &handshake, Wish::New, 0)).await?? else {
+    let Some(received) = timeout(TRY, ask(&mut first, &handshake, OpenMode::New, 0)).await?? else {
         return Err(io::ErrorKind::ConnectionRefused.into());
     };
     let shared = Arc::new(Shared::default());
@@ -46,8 +46,8 @@ where
     tokio::spawn(async move {
         let (mut stream, mut received) = (first, received);
         loop {
-            let carried = timeout(RENEWED, carry(&shared, stream, received, || {})).await;
-            if carried == Ok(Carried::Ended) {
+            let transferred = timeout(RENEWED, transfer(&shared, stream, received, || {})).await;
+            if transferred == Ok(TransferEnd::Ended) {
                 return;
             }
             match again(&shared, &handshake, &mut dial).await {
@@ -72,7 +72,7 @@ where
     while !shared.is_closing() || wait == AGAIN {
         let one = async {
             let mut stream = dial().await?;
-            let answer = ask(&mut stream, handshake, Wish::Resume, shared.received()).await?;
+            let answer = ask(&mut stream, handshake, OpenMode::Resume, shared.received()).await?;
             io::Result::Ok(answer.map(|received| (stream, received)))
         };
         match timeout(TRY, one).await {
@@ -91,10 +91,10 @@ where
 async fn ask(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     handshake: &Handshake,
-    wish: Wish,
+    mode: OpenMode,
     received: u64,
 ) -> io::Result<Option<u64>> {
-    stream.write_all(&handshake.encode(wish, received)).await?;
+    stream.write_all(&handshake.encode(mode, received)).await?;
     stream.flush().await?;
     let known = stream.read_u8().await? == KNOWN;
     let received = stream.read_u64_le().await?;

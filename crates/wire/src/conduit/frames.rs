@@ -34,7 +34,7 @@ pub(super) fn goodbye(frames: &mut Vec<u8>) {
 
 /// What was found on a stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found<'a> {
+pub(super) enum Frame<'a> {
     Data(&'a [u8]),
     Used(u64),
     Goodbye,
@@ -54,12 +54,12 @@ impl Frames {
     pub(super) fn next<'a>(
         &mut self,
         mut bytes: &'a [u8],
-    ) -> Result<(Option<Found<'a>>, &'a [u8]), Violation> {
+    ) -> Result<(Option<Frame<'a>>, &'a [u8]), Violation> {
         loop {
             if self.data > 0 {
                 let (data, rest) = bytes.split_at(self.data.min(bytes.len()));
                 self.data -= data.len();
-                let found = (!data.is_empty()).then_some(Found::Data(data));
+                let found = (!data.is_empty()).then_some(Frame::Data(data));
                 return Ok((found, rest));
             }
             let Some((first, rest)) = bytes.split_first() else { return Ok((None, bytes)) };
@@ -77,8 +77,8 @@ impl Frames {
                     let length = usize::try_from(u32::from_le_bytes([a, b, c, d]));
                     self.data = length.ok().filter(|length| *length <= MOST).ok_or(Violation)?;
                 }
-                USED => return Ok((Some(Found::Used(u64::from_le_bytes(body))), bytes)),
-                GOODBYE => return Ok((Some(Found::Goodbye), bytes)),
+                USED => return Ok((Some(Frame::Used(u64::from_le_bytes(body))), bytes)),
+                GOODBYE => return Ok((Some(Frame::Goodbye), bytes)),
                 _ => {}
             }
         }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::carry::{Carried, carry};
+use super::transfer::{TransferEnd, transfer};
 use super::{Conduit, End, KEPT, Shared};
 
 const ID: usize = 16;
@@ -25,7 +25,7 @@ type Id = [u8; ID];
 
 /// What whoever brings a stream wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum OpenMode {
     New,
     Resume,
 }
@@ -47,20 +47,20 @@ impl Handshake {
     }
 
     /// A word for what is wanted, id, key, and how much was received (8 bytes, little endian).
-    pub(super) fn encode(&self, wish: Wish, received: u64) -> Vec<u8> {
-        let word: &[u8] = if wish == Wish::New { b"N" } else { b"R" };
+    pub(super) fn encode(&self, mode: OpenMode, received: u64) -> Vec<u8> {
+        let word: &[u8] = if mode == OpenMode::New { b"N" } else { b"R" };
         [word, &self.id, &self.key, &received.to_le_bytes()].concat()
     }
 
-    async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(Self, Wish, u64)> {
-        let wish = match stream.read_u8().await? {
-            b'N' => Wish::New,
-            b'R' => Wish::Resume,
+    async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(Self, OpenMode, u64)> {
+        let mode = match stream.read_u8().await? {
+            b'N' => OpenMode::New,
+            b'R' => OpenMode::Resume,
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
         let mut name = [0; ID + KEY];
         stream.read_exact(&mut name).await?;
-        Ok((Self::new(name), wish, stream.read_u64_le().await?))
+        Ok((Self::new(name), mode, stream.read_u64_le().await?))
     }
 
     /// Every byte is looked at, so that the time taken says nothing about how many were right.
@@ -82,10 +82,10 @@ async fn answer(
 
 /// All conduits that come to this process, over streams of one kind.
 #[derive(Debug)]
-pub struct Conduits<S>(Arc<Mutex<HashMap<Id, Known<S>>>>);
+pub struct Conduits<S>(Arc<Mutex<HashMap<Id, KnownConduit<S>>>>);
 
 #[derive(Debug)]
-struct Known<S> {
+struct KnownConduit<S> {
     handshake: Handshake,
     /// Where streams go that it is to go on with, each with how much its other end has received.
     streams: mpsc::Sender<(S, u64)>,
@@ -109,8 +109,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Conduits<S> {
         mut stream: S,
         on_receive: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Option<Conduit>> {
-        let (handshake, wish, received) = Handshake::read(&mut stream).await?;
-        if wish == Wish::Resume {
+        let (handshake, mode, received) = Handshake::read(&mut stream).await?;
+        if mode == OpenMode::Resume {
             let known = self.find(&handshake);
             if let Some(streams) = known {
                 // Whoever carries it answers, once nothing more comes from the stream before.
@@ -129,7 +129,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Conduits<S> {
         let registration = Registration { conduits: Arc::clone(&self.0), id: handshake.id };
         answer(&mut stream, KNOWN, 0).await?;
         tokio::spawn(async move {
-            carry_on(&shared, stream, streams, on_receive).await;
+            serve_conduit(&shared, stream, streams, on_receive).await;
             shared.finish(End::Lost);
             drop(registration);
         });
@@ -142,7 +142,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Conduits<S> {
         self.known().len()
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Id, Known<S>>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<Id, KnownConduit<S>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -158,14 +158,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Conduits<S> {
             return None;
         }
         let (streams, waiting) = mpsc::channel(1);
-        known.insert(handshake.id, Known { handshake: handshake.clone(), streams });
+        known.insert(handshake.id, KnownConduit { handshake: handshake.clone(), streams });
         Some(waiting)
     }
 }
 
 /// A conduit is known for as long as somebody carries it.
 struct Registration<S> {
-    conduits: Arc<Mutex<HashMap<Id, Known<S>>>>,
+    conduits: Arc<Mutex<HashMap<Id, KnownConduit<S>>>>,
     id: Id,
 }
 
@@ -176,7 +176,7 @@ impl<S> Drop for Registration<S> {
 }
 
 /// Carries a conduit over one stream after another, until it has ended or no stream comes.
-async fn carry_on<S: AsyncRead + AsyncWrite + Unpin>(
+async fn serve_conduit<S: AsyncRead + AsyncWrite + Unpin>(
     shared: &Shared,
     first: S,
     mut streams: mpsc::Receiver<(S, u64)>,
@@ -186,9 +186,9 @@ async fn carry_on<S: AsyncRead + AsyncWrite + Unpin>(
     loop {
         let next = match current.take() {
             Some((stream, received)) => tokio::select! {
-                carried = carry(shared, stream, received, &on_receive) => match carried {
-                    Carried::Ended => return,
-                    Carried::Broken => None,
+                transferred = transfer(shared, stream, received, &on_receive) => match transferred {
+                    TransferEnd::Ended => return,
+                    TransferEnd::Broken => None,
                 },
                 // Whoever brings another one knows that this one is broken.
                 next = streams.recv() => next,

@@ -206,8 +206,8 @@ const LATE: Duration = Duration::from_secs(5);
 fn belongs_to_whoever_knows_its_key() {
     paused().block_on(async {
         let known = Conduits::default();
-        let say = |wish: &'static [u8], id: u8, key: u8| {
-            let words = [wish, &[id; 16], &[key; 32], &[0; 8]].concat();
+        let say = |mode: &'static [u8], id: u8, key: u8| {
+            let words = [mode, &[id; 16], &[key; 32], &[0; 8]].concat();
             let known = &known;
             async move {
                 let (mut near, far) = tokio::io::duplex(1024);

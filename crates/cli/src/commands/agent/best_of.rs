@@ -8,7 +8,7 @@ use bastide_runs::stream::Listener;
 use serde_json::{Value, json};
 
 use super::report;
-use super::work::Work;
+use super::work::PlannedRun;
 use crate::foreground::StopSignal;
 use crate::ui::{Table, Ui};
 
@@ -44,7 +44,7 @@ impl Attempt {
 
 pub(super) async fn run(
     ui: &mut Ui,
-    work: &Work,
+    work: &PlannedRun,
     count: u16,
     branch: Option<String>,
     json: bool,
@@ -77,7 +77,7 @@ pub(super) async fn run(
     Ok(best.map_or(ExitCode::from(NONE_PASSED), |_| ExitCode::SUCCESS))
 }
 
-async fn attempt(work: &Work, name: String, stop: &StopSignal) -> Result<Attempt> {
+async fn attempt(work: &PlannedRun, name: String, stop: &StopSignal) -> Result<Attempt> {
     let sandbox = work.sandbox(Some(&name))?;
     let mut listener = Listener::none().with_stop(stop.clone().wait());
     let result =

@@ -5,7 +5,7 @@ use bastide::model::policy::{HostPattern, SecretSource, SecretSpec};
 use bastide_runs::agents::AgentSpec;
 
 use crate::args::policy::{allow, checked};
-use crate::args::session::Planned;
+use crate::args::session::SessionPlan;
 use crate::config;
 
 /// Lets an agent reach what its file names. A key that is set and was not passed in is shown to its hosts by the proxy;
@@ -13,9 +13,9 @@ use crate::config;
 pub(super) fn add_agent(
     spec: &AgentSpec,
     passed: &[(String, String)],
-    planned: &mut Planned,
+    session_plan: &mut SessionPlan,
 ) -> Result<()> {
-    let mut policy = planned.options.policy.take().unwrap_or_default();
+    let mut policy = session_plan.options.policy.take().unwrap_or_default();
     for host in &spec.hosts {
         policy.rules.push(allow(host)?);
     }
@@ -35,8 +35,8 @@ pub(super) fn add_agent(
         }
         let from = SecretSource::Env(name.clone());
         policy.secrets.insert(name.clone(), SecretSpec { from, env: Some(name.clone()), hosts });
-        planned.provided.push(name.clone());
+        session_plan.provided.push(name.clone());
     }
-    planned.options.policy = Some(checked(policy)?);
+    session_plan.options.policy = Some(checked(policy)?);
     Ok(())
 }

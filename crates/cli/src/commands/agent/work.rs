@@ -11,7 +11,7 @@ use bastide_runs::workspace::{Uncommitted, WorkspaceMode, WorkspaceOptions};
 use bastide_runs::{RunConfig, Sandbox, SandboxOptions};
 
 use super::{WhichAgent, best_of, policy, report};
-use crate::args::session::{Planned, SessionArgs};
+use crate::args::session::{SessionArgs, SessionPlan};
 use crate::args::values::parse_time;
 use crate::clients::run_home;
 use crate::config;
@@ -109,21 +109,21 @@ impl From<ModeArg> for WorkspaceMode {
 }
 
 /// A run that is ready to be begun, as often as wanted.
-pub(super) struct Work {
+pub(super) struct PlannedRun {
     pub(super) agent: Agent,
     pub(super) config: RunConfig,
     pub(super) prompt: String,
     pub(super) workspace: PathBuf,
     pub(super) given: WorkspaceOptions,
-    pub(super) planned: Planned,
+    pub(super) session_plan: SessionPlan,
 }
 
-impl Work {
+impl PlannedRun {
     /// The sandbox for one run, with its change on that branch.
     pub(super) fn sandbox(&self, branch: Option<&str>) -> Result<Sandbox> {
         let mut given = self.given.clone();
         given.branch = branch.map(str::to_owned);
-        let Planned { backend, client, manifest, options, provided, .. } = &self.planned;
+        let SessionPlan { backend, client, manifest, options, provided, .. } = &self.session_plan;
         let options = SandboxOptions::new(&self.workspace)
             .given(given)
             .create(options.clone())
@@ -171,12 +171,12 @@ pub(super) async fn run(ui: &mut Ui, args: WorkArgs) -> Result<ExitCode> {
     Ok(report::exit_code(&result))
 }
 
-async fn prepare(ui: &Ui, args: WorkArgs) -> Result<Work> {
+async fn prepare(ui: &Ui, args: WorkArgs) -> Result<PlannedRun> {
     let spec = args.agent.spec()?;
     let passed = passed(&args.passed)?;
-    let (workspace, mut planned) = args.session.for_agent(ui).await?;
-    if planned.names_policy {
-        policy::add_agent(&spec, &passed, &mut planned)?;
+    let (workspace, mut session_plan) = args.session.for_agent(ui).await?;
+    if session_plan.names_policy {
+        policy::add_agent(&spec, &passed, &mut session_plan)?;
     }
     let mode = match (args.best_of, args.mode) {
         (Some(_), Some(ModeArg::InPlace | ModeArg::Worktree)) => {
@@ -192,7 +192,7 @@ async fn prepare(ui: &Ui, args: WorkArgs) -> Result<Work> {
     if args.committed_only {
         given = given.uncommitted(Uncommitted::Refused);
     }
-    say_what_is_inside(ui, &spec, &passed, planned.options.network);
+    say_what_is_inside(ui, &spec, &passed, session_plan.options.network);
     let mut config =
         RunConfig::default().env(passed).extra_args(args.extra_args).outputs(args.outputs);
     // What it says line by line can be shown step by step.
@@ -200,7 +200,7 @@ async fn prepare(ui: &Ui, args: WorkArgs) -> Result<Work> {
     config.timeout = args.timeout;
     config.check = args.check;
     let prompt = args.prompt.join(" ");
-    Ok(Work { agent: Agent::new(spec), config, prompt, workspace, given, planned })
+    Ok(PlannedRun { agent: Agent::new(spec), config, prompt, workspace, given, session_plan })
 }
 
 /// The variables that are passed by name.

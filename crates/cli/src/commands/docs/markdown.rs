@@ -40,15 +40,15 @@ fn describe(text: &mut String, command: &Command, above: &str) {
 }
 
 fn usage(command: &Command, name: &str) -> String {
-    let mut words = vec![name.to_owned()];
+    let mut parts = vec![name.to_owned()];
     if command.get_opts().next().is_some() || command.get_arguments().any(is_flag) {
-        words.push("[OPTIONS]".to_owned());
+        parts.push("[OPTIONS]".to_owned());
     }
-    words.extend(command.get_positionals().map(|arg| match arg.is_required_set() {
+    parts.extend(command.get_positionals().map(|arg| match arg.is_required_set() {
         true => placeholder(arg),
         false => format!("[{}]", placeholder(arg)),
     }));
-    words.join(" ")
+    parts.join(" ")
 }
 
 fn is_flag(arg: &Arg) -> bool {
@@ -113,8 +113,8 @@ fn choices(arg: &Arg) -> String {
     if shown.is_empty() || !arg.get_action().takes_values() {
         return String::new();
     }
-    let words: Vec<_> = shown.iter().map(|value| format!("`{}`", value.get_name())).collect();
-    format!(" ({})", words.join(", "))
+    let parts: Vec<_> = shown.iter().map(|value| format!("`{}`", value.get_name())).collect();
+    format!(" ({})", parts.join(", "))
 }
 
 fn default(arg: &Arg) -> String {

@@ -65,7 +65,7 @@ fn lines(rule: &Value) -> Vec<String> {
 
 /// Something that was refused.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place<'a> {
+struct RefusedTarget<'a> {
     host: &'a str,
     port: u64,
     protocol: &'a str,
@@ -75,7 +75,7 @@ struct Place<'a> {
 fn suggestions(all: &[Value], now: Option<&Policy>) -> Vec<Value> {
     let wanted =
         |note: &&Value| is_denied(note) && matches!(text(note, "why"), "no_rule" | "ask_timeout");
-    let mut places: BTreeMap<Place<'_>, BTreeSet<(&str, &str)>> = BTreeMap::new();
+    let mut places: BTreeMap<RefusedTarget<'_>, BTreeSet<(&str, &str)>> = BTreeMap::new();
     let mut names = BTreeSet::new();
     for note in all.iter().filter(wanted) {
         let (host, protocol) = (text(note, "host"), text(note, "protocol"));
@@ -86,7 +86,7 @@ fn suggestions(all: &[Value], now: Option<&Policy>) -> Vec<Value> {
         }
         let request = (text(note, "method"), text(note, "path"));
         if !is_allowed(now, host, port, request) {
-            places.entry(Place { host, port, protocol }).or_default().insert(request);
+            places.entry(RefusedTarget { host, port, protocol }).or_default().insert(request);
         }
     }
     // A name that was only asked for: how it would have gone on nobody knows.
@@ -96,8 +96,9 @@ fn suggestions(all: &[Value], now: Option<&Policy>) -> Vec<Value> {
     });
     let by_name = names.into_iter().map(|name| json!({"allow": name}));
     // Where another port is suggested besides, each rule is for its own.
-    let is_alone =
-        |place: &Place<'_>| places.keys().filter(|other| other.host == place.host).count() == 1;
+    let is_alone = |place: &RefusedTarget<'_>| {
+        places.keys().filter(|other| other.host == place.host).count() == 1
+    };
     let rules = places.iter().map(|(place, requests)| rule(place, requests, is_alone(place)));
     let rules = rules.chain(by_name);
     // Whatever is no rule, as an address that stood for a name, helps nobody.
@@ -108,7 +109,7 @@ fn suggestions(all: &[Value], now: Option<&Policy>) -> Vec<Value> {
     rules.filter(is_rule).collect()
 }
 
-fn rule(place: &Place<'_>, requests: &BTreeSet<(&str, &str)>, is_alone: bool) -> Value {
+fn rule(place: &RefusedTarget<'_>, requests: &BTreeSet<(&str, &str)>, is_alone: bool) -> Value {
     let mut rule = json!({"allow": place.host});
     let usual = u16::try_from(place.port).map(Protocol::usual);
     let http = http(requests);

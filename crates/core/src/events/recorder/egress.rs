@@ -20,7 +20,7 @@ const OP: &str = "egress";
 
 impl Recorder {
     /// Tells what a session's network decided while nobody was there to hear it, for a session that nobody goes on with.
-    pub(crate) async fn tell_network_of(
+    pub(crate) async fn record_network_of(
         options: &EventOptions,
         home: &Path,
         id: &SessionId,
@@ -32,13 +32,13 @@ impl Recorder {
         let redactor = Redactor::new(options.secrets.iter().cloned());
         let mut recorder = Self::of(options, id, None, audit, redactor)?;
         recorder.network = Some((home.to_owned(), id.clone()));
-        let delivered = recorder.tell_network().await;
+        let delivered = recorder.record_network().await;
         recorder.flush().await;
         delivered
     }
 
     /// Tells what the session's network decided since the last time.
-    pub(super) async fn tell_network(&self) -> Result<()> {
+    pub(super) async fn record_network(&self) -> Result<()> {
         let Some((home, id)) = &self.network else { return Ok(()) };
         if !audit::has_egress_notes(home, id) {
             return Ok(());
@@ -53,13 +53,13 @@ impl Recorder {
             return Ok(());
         }
         for note in noted {
-            self.tell_decision(object(note)).await?;
+            self.record_decision(object(note)).await?;
         }
         Ok(())
     }
 
     /// The two events of one note.
-    async fn tell_decision(&self, note: Map<String, Value>) -> Result<()> {
+    async fn record_decision(&self, note: Map<String, Value>) -> Result<()> {
         let number = |name: &str| note.get(name).and_then(Value::as_u64);
         let at = |millis: u64| {
             let micros = millis.saturating_mul(1000);
@@ -113,7 +113,7 @@ mod tests {
         let sink = JsonlOutbox::new(&outbox).options(SinkOptions::best_effort().extended());
         let options = EventOptions::new().sink(sink);
         for _ in 0..2 {
-            Recorder::tell_network_of(&options, home.path(), &id, None).await.unwrap();
+            Recorder::record_network_of(&options, home.path(), &id, None).await.unwrap();
         }
         let text = std::fs::read_to_string(&outbox).unwrap();
         let events: Vec<Value> =

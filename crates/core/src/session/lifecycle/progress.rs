@@ -16,12 +16,12 @@ impl ProgressListener {
     }
 
     /// Says how far it is.
-    pub fn tell(&self, progress: Progress) {
+    pub fn on_progress(&self, progress: Progress) {
         (self.0)(progress);
     }
 
     /// What is called, for whoever holds it as long as this.
-    pub(super) fn tell_through(&self) -> &(dyn Fn(Progress) + Send + Sync) {
+    pub(super) fn as_callback(&self) -> &(dyn Fn(Progress) + Send + Sync) {
         &*self.0
     }
 }

@@ -104,7 +104,7 @@ pub(crate) enum FetchOutcome {
     File {
         stat: ScannedStat,
         attributes: Attributes,
-        pieces: Vec<FilePart>,
+        file_parts: Vec<FilePart>,
         /// Whether it changed while it was read.
         changed: bool,
     },
@@ -215,9 +215,10 @@ impl Assembler {
         // its turn comes.
         match self.before.find(self.order.names()) {
             Some(known)
-                if known.is(stat) && chunks_of(&known.pieces).all(|id| self.writer.has(&id)) =>
+                if known.is(stat)
+                    && chunks_of(&known.file_parts).all(|id| self.writer.has(&id)) =>
             {
-                ItemState::Cached(known.attributes, known.pieces)
+                ItemState::Cached(known.attributes, known.file_parts)
             }
             _ => ItemState::Wanted,
         }
@@ -245,7 +246,7 @@ impl Assembler {
                 modified: stat.modified,
                 attributes,
             };
-            let (stat, attributes, pieces) = match (state, kind) {
+            let (stat, attributes, file_parts) = match (state, kind) {
                 (ItemState::Out, _) => continue,
                 (ItemState::Known, ScannedKind::Dir { attributes }) => {
                     self.enter(depth, &name);
@@ -261,19 +262,19 @@ impl Assembler {
                     self.list.add(entry(Kind::Fifo, &stat, Vec::new()))?;
                     continue;
                 }
-                (ItemState::Cached(attributes, pieces), _) => {
+                (ItemState::Cached(attributes, file_parts), _) => {
                     // It did not change since; so it would show if it changed now.
-                    (ScannedStat { settled: true, ..stat }, attributes, pieces)
+                    (ScannedStat { settled: true, ..stat }, attributes, file_parts)
                 }
                 (ItemState::Wanted, _) => match got.next() {
-                    Some(FetchOutcome::File { stat, attributes, pieces, changed }) => {
+                    Some(FetchOutcome::File { stat, attributes, file_parts, changed }) => {
                         self.report.files_read += 1;
                         self.report.bytes_read += stat.size;
                         if changed && self.report.changed.len() < MAX_LEFT_OUT {
                             let path = self.path_of(depth, &name);
                             self.report.changed.push(path);
                         }
-                        (stat, attributes, pieces)
+                        (stat, attributes, file_parts)
                     }
                     Some(FetchOutcome::Gone) => continue,
                     Some(FetchOutcome::Closed(errno)) => {
@@ -283,7 +284,7 @@ impl Assembler {
                     None => return Err(broken("files are missing")),
                 },
             };
-            self.after.file(depth, &name, &stat, &attributes, &pieces)?;
+            self.after.file(depth, &name, &stat, &attributes, &file_parts)?;
             let shared = stat.names > 1 && self.shared.len() < MAX_SHARED;
             let number = self.list.entries;
             if shared && let Some(first) = self.shared.get(&stat.inode) {
@@ -294,7 +295,7 @@ impl Assembler {
                 self.shared.insert(stat.inode, number);
             }
             self.list.add(entry(
-                Kind::File { size: stat.size, shared, pieces },
+                Kind::File { size: stat.size, shared, file_parts },
                 &stat,
                 attributes,
             ))?;

@@ -26,7 +26,7 @@ const MAX_BLOCK: usize = 8 << 20;
 const BLOCK: usize = 64 << 10;
 
 /// Files of more pieces than this are read again.
-const MAX_PIECES: usize = 65_536;
+const MAX_PARTS: usize = 65_536;
 
 /// How far a clock may seem to be set without having been: two looks at it take some time. Well below what
 /// the guest asks a file to be older than when it is read.
@@ -69,7 +69,7 @@ pub(crate) struct CachedFile {
     modified: FileTime,
     changed: FileTime,
     pub(crate) attributes: Attributes,
-    pub(crate) pieces: Vec<FilePart>,
+    pub(crate) file_parts: Vec<FilePart>,
 }
 
 impl CachedFile {
@@ -194,15 +194,15 @@ impl CacheWriter {
         name: &ByteBuf,
         stat: &ScannedStat,
         attributes: &Attributes,
-        pieces: &[FilePart],
+        file_parts: &[FilePart],
     ) -> Result<()> {
-        if !stat.settled || pieces.len() > MAX_PIECES {
+        if !stat.settled || file_parts.len() > MAX_PARTS {
             return Ok(());
         }
         let ScannedStat { inode, size, modified, changed, .. } = *stat;
-        let (attributes, pieces) = (attributes.clone(), pieces.to_vec());
-        let weight = pieces.len() * 40;
-        let file = CachedFile { inode, size, modified, changed, attributes, pieces };
+        let (attributes, file_parts) = (attributes.clone(), file_parts.to_vec());
+        let weight = file_parts.len() * 40;
+        let file = CachedFile { inode, size, modified, changed, attributes, file_parts };
         self.add(Row { depth, name: name.clone(), file: Some(file) }, weight)
     }
 

@@ -119,7 +119,7 @@ mod tests {
         std::iter::repeat_with(step).take(length).collect()
     }
 
-    fn pieces(mut content: &[u8], sizes: Sizes) -> Vec<ChunkId> {
+    fn chunk_ids(mut content: &[u8], sizes: Sizes) -> Vec<ChunkId> {
         let mut ids = Vec::new();
         while let Some(end) = cut(content, sizes, true) {
             ids.push(ChunkId::of(&content[..end]));
@@ -131,10 +131,10 @@ mod tests {
     #[test]
     fn finds_the_same_chunks_behind_an_insertion() {
         let content = noise(4 << 20);
-        let before = pieces(&content, LISTS);
+        let before = chunk_ids(&content, LISTS);
         let mut changed = content.clone();
         changed.splice(1000..1000, *b"inserted");
-        let after = pieces(&changed, LISTS);
+        let after = chunk_ids(&changed, LISTS);
         let shared = after.iter().filter(|id| before.contains(id)).count();
         assert!(shared + 3 >= before.len(), "{shared} of {}", before.len());
     }
@@ -143,7 +143,7 @@ mod tests {
     fn cuts_the_same_however_much_is_there() {
         let content = noise(2 << 20);
         for (sizes, content) in [(LISTS, &content[..]), (LISTS, &[0; 1 << 20][..])] {
-            let whole = pieces(content, sizes);
+            let whole = chunk_ids(content, sizes);
             let (mut ids, mut start, mut end) = (Vec::new(), 0, 0);
             while start < content.len() {
                 match cut(&content[start..end], sizes, end == content.len()) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::chunk::ChunkId;
 use super::errors::failed;
 use super::pack::{Block, HEADER, PackIndex, read_index};
-use super::whereabouts::PackFolders;
+use super::pack_folders::PackFolders;
 use crate::Result;
 
 /// A pack, and what is in it.

@@ -76,15 +76,15 @@ impl OpenPoint {
     }
 
     /// The content of a file of at most so many bytes; nothing if it is longer.
-    pub(crate) fn content(&self, pieces: &[FilePart], most: u64) -> Result<Option<Vec<u8>>> {
-        let length: u64 = pieces.iter().map(FilePart::length).sum();
+    pub(crate) fn content(&self, file_parts: &[FilePart], most: u64) -> Result<Option<Vec<u8>>> {
+        let length: u64 = file_parts.iter().map(FilePart::length).sum();
         if length > most {
             return Ok(None);
         }
         let mut content = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
         let mut room = ReadBuffers::default();
-        for piece in pieces {
-            match piece {
+        for file_part in file_parts {
+            match file_part {
                 FilePart::Hole(length) => {
                     let hole = usize::try_from(*length).unwrap_or(0);
                     content.resize(content.len() + hole, 0);
@@ -108,7 +108,7 @@ pub(crate) struct Composer {
 impl Composer {
     /// Puts content into the store.
     pub(crate) fn file(&self, content: &[u8]) -> Result<Vec<FilePart>> {
-        let mut pieces = Vec::new();
+        let mut file_parts = Vec::new();
         let mut rest = content;
         self.writer.put_stream(
             |buffer| {
@@ -117,9 +117,9 @@ impl Composer {
                 rest = &rest[length..];
                 Ok(length)
             },
-            &mut pieces,
+            &mut file_parts,
         )?;
-        Ok(pieces)
+        Ok(file_parts)
     }
 
     /// Keeps a tree as a point of a session.

@@ -10,8 +10,8 @@ use super::errors::damaged;
 use super::index::{ChunkLocation, Index};
 use super::lease::Lease;
 use super::pack::PackFile;
+use super::pack_folders::PackFolders;
 use super::tree::Content;
-use super::whereabouts::PackFolders;
 use crate::{ErrorKind, Result};
 
 /// How many packs are open at once.

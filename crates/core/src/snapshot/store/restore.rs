@@ -119,7 +119,7 @@ enum Outgoing {
     Large {
         entry: NewEntry,
         size: u64,
-        pieces: Vec<FilePart>,
+        file_parts: Vec<FilePart>,
     },
 }
 
@@ -150,14 +150,14 @@ fn produce(
                 let to = shared.get(entry).cloned();
                 NewEntryKind::Link { to: to.ok_or_else(|| damaged("a link to no file"))? }
             }
-            Kind::File { size, pieces, .. } if *size >= LARGE => {
-                large = Some((*size, pieces.clone()));
+            Kind::File { size, file_parts, .. } if *size >= LARGE => {
+                large = Some((*size, file_parts.clone()));
                 NewEntryKind::File { extents: Vec::new() }
             }
-            Kind::File { pieces, .. } => {
-                let mut extents = Vec::with_capacity(pieces.len());
-                for piece in pieces {
-                    extents.push(match piece {
+            Kind::File { file_parts, .. } => {
+                let mut extents = Vec::with_capacity(file_parts.len());
+                for file_part in file_parts {
+                    extents.push(match file_part {
                         FilePart::Hole(length) => Extent::Hole(*length),
                         FilePart::Chunk { id, length } => {
                             reader.with(id, &mut room, |content| {
@@ -173,11 +173,13 @@ fn produce(
             }
         };
         let made = made(entry, kind);
-        if let Some((size, pieces)) = large {
+        if let Some((size, file_parts)) = large {
             if !some.entries.is_empty() {
                 ready.blocking_send(Ok(Outgoing::List(std::mem::take(&mut some)))).map_err(gone)?;
             }
-            ready.blocking_send(Ok(Outgoing::Large { entry: made, size, pieces })).map_err(gone)?;
+            ready
+                .blocking_send(Ok(Outgoing::Large { entry: made, size, file_parts }))
+                .map_err(gone)?;
             continue;
         }
         some.push(made);
@@ -228,7 +230,9 @@ impl Sending<'_> {
                     self.bytes += u64::try_from(list.bytes.len()).unwrap_or(0);
                     self.guest.list(list).await?;
                 }
-                Outgoing::Large { entry, size, pieces } => self.large(entry, size, pieces).await?,
+                Outgoing::Large { entry, size, file_parts } => {
+                    self.large(entry, size, file_parts).await?;
+                }
             }
             self.tree.report(Progress {
                 entries: self.sent,
@@ -243,23 +247,23 @@ impl Sending<'_> {
         Ok(())
     }
 
-    async fn large(&mut self, entry: NewEntry, size: u64, pieces: Vec<FilePart>) -> Result<()> {
+    async fn large(&mut self, entry: NewEntry, size: u64, file_parts: Vec<FilePart>) -> Result<()> {
         self.sent += 1;
         self.bytes += size;
         match self.guest.large(entry, size, true).await? {
             Some(file) => {
                 let reader = Arc::clone(&self.reader);
-                blocking(move || fill(&reader, &file, &pieces)).await?;
+                blocking(move || fill(&reader, &file, &file_parts)).await?;
             }
-            None => self.stream(pieces).await?,
+            None => self.stream(file_parts).await?,
         }
         self.guest.end_large().await
     }
 
     /// Sends a large file over the link.
-    async fn stream(&mut self, pieces: Vec<FilePart>) -> Result<()> {
-        for piece in pieces {
-            let (id, length) = match piece {
+    async fn stream(&mut self, file_parts: Vec<FilePart>) -> Result<()> {
+        for file_part in file_parts {
+            let (id, length) = match file_part {
                 FilePart::Hole(length) => {
                     self.guest.hole(length).await?;
                     continue;
@@ -280,14 +284,14 @@ impl Sending<'_> {
 }
 
 /// Writes the content of a large file, several pieces at once.
-fn fill(reader: &Reader, file: &File, pieces: &[FilePart]) -> Result<()> {
-    let mut places = Vec::with_capacity(pieces.len());
+fn fill(reader: &Reader, file: &File, file_parts: &[FilePart]) -> Result<()> {
+    let mut places = Vec::with_capacity(file_parts.len());
     let mut at = 0_u64;
-    for piece in pieces {
-        if let FilePart::Chunk { id, length } = piece {
+    for file_part in file_parts {
+        if let FilePart::Chunk { id, length } = file_part {
             places.push((*id, *length, at));
         }
-        at += piece.length();
+        at += file_part.length();
     }
     let next = AtomicUsize::new(0);
     let work = || -> Result<()> {

@@ -73,8 +73,8 @@ impl<'a> SaveOptions<'a> {
 
     /// Sets what receives the progress.
     #[must_use]
-    pub fn progress(mut self, tell: &'a (dyn Fn(Progress) + Send + Sync)) -> Self {
-        self.progress = Some(tell);
+    pub fn progress(mut self, on_progress: &'a (dyn Fn(Progress) + Send + Sync)) -> Self {
+        self.progress = Some(on_progress);
         self
     }
 }
@@ -258,11 +258,11 @@ impl Saving<'_> {
                 let mut streamed = Streamed::start(&self.writer, &self.permits).await?;
                 let end = streamed.receive(&mut self.stream).await?;
                 check_stat(&end)?;
-                let pieces = streamed.finish(end.size).await?;
+                let file_parts = streamed.finish(end.size).await?;
                 // What is known of it is what it was, but for its length: that is what came.
                 let changed = !same(&stat, &end);
                 let stat = ScannedStat { size: end.size, settled: end.settled && !changed, ..stat };
-                let got = FetchOutcome::File { stat, attributes, pieces, changed };
+                let got = FetchOutcome::File { stat, attributes, file_parts, changed };
                 self.queue(tokio::spawn(async move { Ok(vec![got]) })).await
             }
             ScanMessage::Passed { stat, attributes } => {

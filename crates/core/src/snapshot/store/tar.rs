@@ -46,7 +46,7 @@ impl Store {
                 true => b".".to_vec(),
                 false => list.names().join(&b'/'),
             };
-            let (kind, link, pieces) = match entry.kind {
+            let (kind, link, file_parts) = match entry.kind {
                 Kind::Dir => (TarKind::Dir, Vec::new(), Vec::new()),
                 Kind::Fifo => (TarKind::Fifo, Vec::new(), Vec::new()),
                 Kind::Symlink { target } => (TarKind::Symlink, target.into_vec(), Vec::new()),
@@ -55,17 +55,17 @@ impl Store {
                     let to = to.ok_or_else(|| damaged("a link to no file"))?;
                     (TarKind::Hardlink, to, Vec::new())
                 }
-                Kind::File { shared: is_shared, pieces, .. } => {
+                Kind::File { shared: is_shared, file_parts, .. } => {
                     if is_shared {
                         shared.insert(number, path.clone());
                     }
-                    (TarKind::File, Vec::new(), pieces)
+                    (TarKind::File, Vec::new(), file_parts)
                 }
             };
             number += 1;
             let mut member = TarMember::new(&path, kind);
             (member.link, member.mode) = (link, entry.mode);
-            member.size = pieces.iter().map(FilePart::length).sum();
+            member.size = file_parts.iter().map(FilePart::length).sum();
             let plain = |(name, value): (ByteBuf, ByteBuf)| (name.into_vec(), value.into_vec());
             member.set_details(&TarDetails {
                 uid: entry.uid,
@@ -74,7 +74,7 @@ impl Store {
                 nanos: entry.modified.nanos,
                 attributes: entry.attributes.into_iter().map(plain).collect(),
             });
-            let mut content = FileReader::new(&reader, pieces);
+            let mut content = FileReader::new(&reader, file_parts);
             let appended = tar.append(&member, &mut content);
             // What the store says is worth more than that a stream ended.
             if let Some(error) = content.failed.take() {
@@ -120,7 +120,7 @@ impl Store {
                 }
                 TarKind::File => {
                     let mut content = tar.content();
-                    let mut pieces = Vec::new();
+                    let mut file_parts = Vec::new();
                     let mut size = 0;
                     for (_, length) in segments(0, member.size) {
                         let mut left = length;
@@ -132,12 +132,12 @@ impl Store {
                             left -= u64::try_from(came).unwrap_or(0);
                             Ok(came)
                         };
-                        size += writer.put_stream(read, &mut pieces)?;
+                        size += writer.put_stream(read, &mut file_parts)?;
                     }
                     if size != member.size {
                         return Err(refused(&member, "it is cut off"));
                     }
-                    ArchiveNodeKind::File { size, pieces }
+                    ArchiveNodeKind::File { size, file_parts }
                 }
                 TarKind::CharDevice | TarKind::BlockDevice | TarKind::Other => {
                     let path = String::from_utf8_lossy(&member.name).into_owned();
@@ -220,7 +220,7 @@ enum ArchiveNodeKind {
     Dir,
     Fifo,
     Symlink(Vec<u8>),
-    File { size: u64, pieces: Vec<FilePart> },
+    File { size: u64, file_parts: Vec<FilePart> },
     Link(NodeId),
 }
 
@@ -306,12 +306,12 @@ impl Nodes {
                     source = self.all.get(target).unwrap_or(node);
                     match (first, &source.kind) {
                         (Some(Some(entry)), _) => Kind::Link { entry },
-                        (shared, ArchiveNodeKind::File { size, pieces }) => {
+                        (shared, ArchiveNodeKind::File { size, file_parts }) => {
                             if shared.is_some() {
                                 groups.insert(target, Some(list.entries));
                             }
-                            let (size, pieces) = (*size, pieces.clone());
-                            Kind::File { size, shared: shared.is_some(), pieces }
+                            let (size, file_parts) = (*size, file_parts.clone());
+                            Kind::File { size, shared: shared.is_some(), file_parts }
                         }
                         _ => return Err(no_file(place)),
                     }
@@ -349,7 +349,7 @@ impl ArchiveNode {
 /// The content of a file, read from the store.
 struct FileReader<'a> {
     reader: &'a Reader,
-    pieces: std::vec::IntoIter<FilePart>,
+    file_parts: std::vec::IntoIter<FilePart>,
     room: ReadBuffers,
     chunk: Vec<u8>,
     at: usize,
@@ -358,9 +358,17 @@ struct FileReader<'a> {
 }
 
 impl<'a> FileReader<'a> {
-    fn new(reader: &'a Reader, pieces: Vec<FilePart>) -> Self {
+    fn new(reader: &'a Reader, file_parts: Vec<FilePart>) -> Self {
         let (room, chunk) = (ReadBuffers::default(), Vec::new());
-        Self { reader, pieces: pieces.into_iter(), room, chunk, at: 0, hole: 0, failed: None }
+        Self {
+            reader,
+            file_parts: file_parts.into_iter(),
+            room,
+            chunk,
+            at: 0,
+            hole: 0,
+            failed: None,
+        }
     }
 }
 
@@ -379,7 +387,7 @@ impl Read for FileReader<'_> {
                 self.at += most;
                 return Ok(most);
             }
-            match self.pieces.next() {
+            match self.file_parts.next() {
                 None => return Ok(0),
                 Some(FilePart::Hole(length)) => self.hole = length,
                 Some(FilePart::Chunk { id, .. }) => {

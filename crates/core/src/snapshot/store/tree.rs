@@ -57,7 +57,7 @@ pub(crate) enum Kind {
         /// Whether later entries may be other names of it.
         shared: bool,
         /// Its first pieces; what is missing to its size follows in records of its own.
-        pieces: Vec<FilePart>,
+        file_parts: Vec<FilePart>,
     },
     Symlink {
         target: ByteBuf,

@@ -55,11 +55,11 @@ pub fn some_list() -> Vec<u8> {
         modified: time,
         attributes: Vec::new(),
     };
-    let pieces = vec![FilePart::Chunk { id: ChunkId::of(b"ab"), length: 2 }, FilePart::Hole(3)];
+    let file_parts = vec![FilePart::Chunk { id: ChunkId::of(b"ab"), length: 2 }, FilePart::Hole(3)];
     let entries = [
         entry(0, "", Kind::Dir),
         entry(1, "a", Kind::Dir),
-        entry(2, "b", Kind::File { size: 5, shared: true, pieces }),
+        entry(2, "b", Kind::File { size: 5, shared: true, file_parts }),
         entry(2, "c", Kind::Link { entry: 2 }),
         entry(1, "d", Kind::Symlink { target: serde_bytes::ByteBuf::from(b"x".as_slice()) }),
     ];

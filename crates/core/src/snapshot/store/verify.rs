@@ -177,8 +177,8 @@ pub(super) fn each_chunk(
     list.iter().copied().for_each(&mut take);
     let mut list = TreeReader::new(reader, list);
     while let Some(entry) = list.next()? {
-        if let Kind::File { pieces, .. } = &entry.kind {
-            chunks_of(pieces).for_each(&mut take);
+        if let Kind::File { file_parts, .. } = &entry.kind {
+            chunks_of(file_parts).for_each(&mut take);
         }
     }
     Ok(())
@@ -198,9 +198,9 @@ fn look(
     let mut entries = 0;
     while let Some(entry) = list.next()? {
         entries += 1;
-        let Kind::File { pieces, .. } = &entry.kind else { continue };
+        let Kind::File { file_parts, .. } = &entry.kind else { continue };
         let mut is_damaged = false;
-        for id in chunks_of(pieces) {
+        for id in chunks_of(file_parts) {
             if bad.contains(&id) {
                 touched.insert(id);
             }
@@ -269,9 +269,9 @@ fn check_packs(
             found.0.extend(bad);
             found.1 += u64::try_from(block.chunks.len()).unwrap_or(0);
             found.2 += block.length();
-            if let Some(tell) = progress {
+            if let Some(on_progress) = progress {
                 let (entries, bytes) = (found.1, found.2);
-                tell(Progress {
+                on_progress(Progress {
                     entries,
                     bytes,
                     total_bytes: Some(total_bytes),

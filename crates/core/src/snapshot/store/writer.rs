@@ -164,12 +164,12 @@ impl Writer {
     pub(crate) fn put_stream(
         &self,
         mut read: impl FnMut(&mut [u8]) -> Result<usize>,
-        pieces: &mut Vec<FilePart>,
+        file_parts: &mut Vec<FilePart>,
     ) -> Result<u64> {
         let mut scratch = self.scratch()?;
         let mut window = std::mem::take(&mut scratch.input);
         self.give_back(scratch);
-        let put = self.put_window(&mut read, &mut window, pieces);
+        let put = self.put_window(&mut read, &mut window, file_parts);
         let mut scratch = self.scratch()?;
         scratch.input = window;
         self.give_back(scratch);
@@ -180,7 +180,7 @@ impl Writer {
         &self,
         read: &mut impl FnMut(&mut [u8]) -> Result<usize>,
         window: &mut Vec<u8>,
-        pieces: &mut Vec<FilePart>,
+        file_parts: &mut Vec<FilePart>,
     ) -> Result<u64> {
         let (mut total, mut start, mut end, mut is_all) = (0_u64, 0, 0, false);
         loop {
@@ -203,7 +203,7 @@ impl Writer {
             let chunk = &window[start..start + length];
             let id = self.put(chunk)?;
             let length_told = u32::try_from(length).map_err(|_| too_long())?;
-            push_piece(pieces, FilePart::Chunk { id, length: length_told });
+            push_piece(file_parts, FilePart::Chunk { id, length: length_told });
             total += u64::from(length_told);
             start += length;
         }

@@ -36,10 +36,10 @@ pub(super) struct Packer(JoinHandle<Result<(File, String)>>);
 impl Packer {
     /// Starts an archive of the workspace at `root`.
     pub(super) fn start(file: File, root: &str) -> (Self, mpsc::Sender<PackItem>) {
-        let (sender, pieces) = mpsc::channel(AHEAD);
+        let (sender, items) = mpsc::channel(AHEAD);
         let root = root.to_owned();
         // It ends when nobody sends it pieces any more.
-        (Self(tokio::task::spawn_blocking(move || write(file, &root, pieces))), sender)
+        (Self(tokio::task::spawn_blocking(move || write(file, &root, items))), sender)
     }
 
     /// Waits until everything is written.
@@ -50,12 +50,12 @@ impl Packer {
     }
 }
 
-fn write(file: File, root: &str, mut pieces: mpsc::Receiver<PackItem>) -> Result<(File, String)> {
+fn write(file: File, root: &str, mut items: mpsc::Receiver<PackItem>) -> Result<(File, String)> {
     let mut out = Hashed { file: BufWriter::with_capacity(1 << 20, file), digest: Sha256::new() };
     let mut writer = TarWriter::new(&mut out);
     let (mut tree, mut links, mut count) = (LinkTree::default(), Vec::new(), 0);
-    while let Some(piece) = pieces.blocking_recv() {
-        let PackItem::Member(mut member) = piece else {
+    while let Some(item) = items.blocking_recv() {
+        let PackItem::Member(mut member) = item else {
             return Err(Error::new(ErrorKind::Internal, "content without its file"));
         };
         count += 1;
@@ -72,7 +72,7 @@ fn write(file: File, root: &str, mut pieces: mpsc::Receiver<PackItem>) -> Result
             TarKind::Symlink => links.push(member),
             TarKind::File => {
                 let mut content = Incoming {
-                    pieces: &mut pieces,
+                    items: &mut items,
                     now: CurrentPart::Data(Bytes::new()),
                     cut_off: false,
                 };
@@ -133,7 +133,7 @@ fn rebased(target: &[u8], link: &[u8], root: &str) -> Option<Vec<u8>> {
 /// The content of the file at hand, as it comes. A file that became shorter meanwhile is filled up:
 /// how long it is has been said already.
 struct Incoming<'a> {
-    pieces: &'a mut mpsc::Receiver<PackItem>,
+    items: &'a mut mpsc::Receiver<PackItem>,
     now: CurrentPart,
     cut_off: bool,
 }
@@ -146,7 +146,7 @@ enum CurrentPart {
 
 impl Incoming<'_> {
     fn more(&mut self) {
-        self.now = match self.pieces.blocking_recv() {
+        self.now = match self.items.blocking_recv() {
             Some(PackItem::Data(data)) => CurrentPart::Data(data),
             Some(PackItem::Hole(length)) => CurrentPart::Hole(length),
             Some(PackItem::End) => CurrentPart::End,

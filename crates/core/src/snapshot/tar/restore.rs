@@ -49,14 +49,14 @@ pub(super) async fn restore(workspace: &Workspace<'_>, unpacked: Unpacked) -> Re
     let mut guest = guest.map_err(failed)?;
     let total_entries = Some(unpacked.entries.len() as u64);
     let progress = Progress { total_entries, ..Progress::default() };
-    let (sender, pieces) = mpsc::channel(AHEAD);
+    let (sender, items) = mpsc::channel(AHEAD);
     // It ends when nobody takes its pieces any more.
     tokio::task::spawn_blocking(move || {
         if let Err(error) = produce(unpacked, own, &sender) {
             drop(sender.blocking_send(Err(error)));
         }
     });
-    let sent = send(workspace, &mut guest, progress, pieces).await;
+    let sent = send(workspace, &mut guest, progress, items).await;
     guest.finish(sent).await.map(drop).map_err(failed)
 }
 
@@ -69,7 +69,7 @@ fn produce(
     let gone = |_| Error::new(ErrorKind::Cancelled, "nobody wants the tree any more");
     let failed =
         |error: std::io::Error| Error::new(ErrorKind::Io, error.to_string()).with_source(error);
-    let send = |piece: Outgoing| out.blocking_send(Ok(piece)).map_err(gone);
+    let send = |chunk: Outgoing| out.blocking_send(Ok(chunk)).map_err(gone);
     let mut list = List::default();
     // A folder that the archive does not name.
     let folder = Unpacking { kind: Kind::Dir, mode: 0o755, ownership: Ownership::default() };
@@ -99,13 +99,13 @@ fn produce(
                 let mut done = 0;
                 while done < size {
                     let length = usize::try_from(size - done).unwrap_or(MAX_DATA).min(MAX_DATA);
-                    let mut piece = vec![0; length];
-                    part(&contents, at + done, &mut piece).map_err(failed)?;
+                    let mut chunk = vec![0; length];
+                    part(&contents, at + done, &mut chunk).map_err(failed)?;
                     done += length as u64;
                     // What was never written stays so.
-                    match length >= HOLE && piece.iter().all(|byte| *byte == 0) {
+                    match length >= HOLE && chunk.iter().all(|byte| *byte == 0) {
                         true => send(Outgoing::Hole(length as u64))?,
-                        false => send(Outgoing::Data(piece.into()))?,
+                        false => send(Outgoing::Data(chunk.into()))?,
                     }
                 }
                 send(Outgoing::LargeEnd)?;
@@ -157,10 +157,10 @@ async fn send(
     workspace: &Workspace<'_>,
     guest: &mut Restoring<'_>,
     mut progress: Progress,
-    mut pieces: mpsc::Receiver<Result<Outgoing>>,
+    mut items: mpsc::Receiver<Result<Outgoing>>,
 ) -> Result<()> {
-    while let Some(piece) = pieces.recv().await {
-        match piece? {
+    while let Some(chunk) = items.recv().await {
+        match chunk? {
             Outgoing::List(list) => {
                 progress.entries += list.entries.len() as u64;
                 progress.bytes += list.bytes.len() as u64;

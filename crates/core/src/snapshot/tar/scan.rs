@@ -27,7 +27,7 @@ type LeftOut = Vec<(String, String)>;
 /// Sends everything in the workspace to the packer. Returns what was left out.
 pub(super) async fn scan(
     workspace: &Workspace<'_>,
-    pieces: mpsc::Sender<PackItem>,
+    items: mpsc::Sender<PackItem>,
 ) -> Result<LeftOut> {
     let left_out = workspace.left_out().iter().map(|path| ByteBuf::from(path.as_str())).collect();
     let request = Request::Scan(Scan { base: workspace.root().clone(), left_out });
@@ -35,7 +35,7 @@ pub(super) async fn scan(
     let scanning = Scanning {
         workspace,
         stream,
-        pieces,
+        items,
         path: Vec::new(),
         waiting: VecDeque::new(),
         lists: 0,
@@ -58,7 +58,7 @@ enum ScannedMember {
 struct Scanning<'a> {
     workspace: &'a Workspace<'a>,
     stream: Stream,
-    pieces: mpsc::Sender<PackItem>,
+    items: mpsc::Sender<PackItem>,
     /// The names that lead to the entry told last.
     path: Vec<Vec<u8>>,
     waiting: VecDeque<ScannedMember>,
@@ -253,10 +253,10 @@ impl Scanning<'_> {
                 };
                 continue;
             }
-            let piece = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
-            let piece = rest.split_to(piece);
-            length -= piece.len() as u64;
-            self.send(PackItem::Data(piece)).await?;
+            let chunk = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
+            let chunk = rest.split_to(chunk);
+            length -= chunk.len() as u64;
+            self.send(PackItem::Data(chunk)).await?;
         }
         Ok(())
     }
@@ -294,10 +294,10 @@ impl Scanning<'_> {
         }
     }
 
-    async fn send(&self, piece: PackItem) -> Result<()> {
+    async fn send(&self, chunk: PackItem) -> Result<()> {
         // Why it takes no more is for the writer itself to say.
         let stopped = |_| Error::new(ErrorKind::Cancelled, "the archive is not written any more");
-        self.pieces.send(piece).await.map_err(stopped)
+        self.items.send(chunk).await.map_err(stopped)
     }
 }
 

@@ -198,7 +198,7 @@ pub(crate) async fn by_the_rules(
     let at_root = |error: Error| not_unpacked(session.root().as_str(), error);
     // The reference's client for containers runs `tar` there, which keeps permissions; the one for this machine does not.
     let keeps_modes = session.backend.has_own_system();
-    let laid_out = lay_out(&target, move |pieces| {
+    let laid_out = lay_out(&target, move |items| {
         let mut folders = Vec::new();
         while let Some(step) = plan.next_step().map_err(&refused)? {
             let place = path_of(&step.path);
@@ -208,23 +208,23 @@ pub(crate) async fn by_the_rules(
                     if archived.is_some() {
                         folders.push((place.clone(), archived));
                     }
-                    pieces.send(UploadItem::Entry(Entry::new(place, EntryKind::Dir)))?;
+                    items.send(UploadItem::Entry(Entry::new(place, EntryKind::Dir)))?;
                 }
                 Action::Link { target } => {
                     let kind = EntryKind::Symlink { target: target.into() };
-                    pieces.send(UploadItem::Entry(Entry::new(place, kind)))?;
+                    items.send(UploadItem::Entry(Entry::new(place, kind)))?;
                 }
                 Action::File { mode, mut content } => {
                     let mode = archived.or(mode);
                     let entry = Entry { mode, ..Entry::new(place, EntryKind::File) };
                     let failed = |error| raise::workspace_archive_write(&root).with_source(error);
-                    pieces.file(entry, &mut *content, |_| {}, failed)?;
+                    items.file(entry, &mut *content, |_| {}, failed)?;
                 }
             }
         }
         // When everything is in them, and the inner ones first: their own may keep anybody out.
         for (place, mode) in folders.into_iter().rev() {
-            pieces.send(UploadItem::Entry(Entry { mode, ..Entry::new(place, EntryKind::Dir) }))?;
+            items.send(UploadItem::Entry(Entry { mode, ..Entry::new(place, EntryKind::Dir) }))?;
         }
         Ok(())
     });

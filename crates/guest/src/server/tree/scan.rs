@@ -351,7 +351,7 @@ pub(in crate::server) async fn run(
         Ok(scanner) => scanner,
         Err(fault) => return Ok(outbox.end(&End::Failed(fault)).await?),
     };
-    let end = match tell(guest, scanner, side, inbox, outbox).await {
+    let end = match send_entries(guest, scanner, side, inbox, outbox).await {
         Ok(()) => End::Done,
         Err(Refusal::Fault(fault)) => End::Failed(fault),
         Err(Refusal::HostGone) => return Err(Refusal::HostGone),
@@ -359,7 +359,7 @@ pub(in crate::server) async fn run(
     Ok(outbox.end(&end).await?)
 }
 
-async fn tell(
+async fn send_entries(
     guest: &Arc<Guest>,
     mut scanner: Scanner,
     side: Option<&SideChannel>,

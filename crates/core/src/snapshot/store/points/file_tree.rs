@@ -38,7 +38,7 @@ pub(crate) enum NodeKind {
     Dir,
     File {
         size: u64,
-        pieces: Vec<FilePart>,
+        file_parts: Vec<FilePart>,
         /// The first of its names, where it has several in this tree.
         group: Option<TreePath>,
     },
@@ -104,13 +104,13 @@ impl FileTree {
                 Kind::Dir => NodeKind::Dir,
                 Kind::Symlink { target } => NodeKind::Symlink { target },
                 Kind::Fifo => NodeKind::Fifo,
-                Kind::File { size, shared: is_shared, pieces } => {
+                Kind::File { size, shared: is_shared, file_parts } => {
                     if is_shared {
                         shared.insert(number, path.clone());
                         names.insert(path.clone(), 1);
                     }
                     let group = is_shared.then(|| path.clone());
-                    NodeKind::File { size, pieces, group }
+                    NodeKind::File { size, file_parts, group }
                 }
                 Kind::Link { entry } => {
                     let first = shared.get(&entry).ok_or_else(|| damaged("a link to no file"))?;
@@ -154,7 +154,7 @@ impl FileTree {
                 NodeKind::Dir => Kind::Dir,
                 NodeKind::Symlink { target } => Kind::Symlink { target: target.clone() },
                 NodeKind::Fifo => Kind::Fifo,
-                NodeKind::File { size, pieces, group } => {
+                NodeKind::File { size, file_parts, group } => {
                     let known = group.as_ref().and_then(|group| first.get(group));
                     match known {
                         Some((entry, same)) if *same == node => {
@@ -164,8 +164,8 @@ impl FileTree {
                             if let Some(group) = group {
                                 first.insert(group, (number, node));
                             }
-                            let (size, pieces) = (*size, pieces.clone());
-                            Kind::File { size, shared: group.is_some(), pieces }
+                            let (size, file_parts) = (*size, file_parts.clone());
+                            Kind::File { size, shared: group.is_some(), file_parts }
                         }
                     }
                 }

@@ -47,10 +47,10 @@ pub(super) fn small_files(
                 continue;
             }
         };
-        let mut pieces = Vec::new();
+        let mut file_parts = Vec::new();
         for extent in extents {
             match extent {
-                Extent::Hole(length) => push_piece(&mut pieces, FilePart::Hole(length)),
+                Extent::Hole(length) => push_piece(&mut file_parts, FilePart::Hole(length)),
                 Extent::Data(0) => {}
                 Extent::Data(length) => {
                     let count = usize::try_from(length).unwrap_or(usize::MAX);
@@ -59,11 +59,11 @@ pub(super) fn small_files(
                     bytes = rest;
                     let length = u32::try_from(length).map_err(|_| broken("a long file"))?;
                     let id = writer.put(data)?;
-                    push_piece(&mut pieces, FilePart::Chunk { id, length });
+                    push_piece(&mut file_parts, FilePart::Chunk { id, length });
                 }
             }
         }
-        got.push(FetchOutcome::File { stat, attributes, pieces, changed: false });
+        got.push(FetchOutcome::File { stat, attributes, file_parts, changed: false });
     }
     Ok(got)
 }
@@ -110,13 +110,13 @@ pub(super) async fn passed(
             }));
         }
     }
-    let mut pieces = Vec::new();
+    let mut file_parts = Vec::new();
     let mut size = 0;
     let mut is_cut = false;
     for job in jobs {
         match job {
             Part::Hole(length) if !is_cut => {
-                push_piece(&mut pieces, FilePart::Hole(length));
+                push_piece(&mut file_parts, FilePart::Hole(length));
                 size += length;
             }
             Part::Data { length, work: Some(work), .. } => {
@@ -124,7 +124,7 @@ pub(super) async fn passed(
                     |error| Error::new(ErrorKind::Internal, "a file was lost").with_source(error);
                 let (some, read) = work.await.map_err(lost)??;
                 if !is_cut {
-                    some.into_iter().for_each(|piece| push_piece(&mut pieces, piece));
+                    some.into_iter().for_each(|file_part| push_piece(&mut file_parts, file_part));
                     size += read;
                 }
                 is_cut |= read < length;
@@ -135,7 +135,7 @@ pub(super) async fn passed(
     let after = disk(0, move || times(&file)).await?;
     let changed = is_cut || before != after;
     let stat = ScannedStat { size, settled: stat.settled && !changed, ..stat };
-    Ok(vec![FetchOutcome::File { stat, attributes, pieces, changed }])
+    Ok(vec![FetchOutcome::File { stat, attributes, file_parts, changed }])
 }
 
 /// Work that gives pieces, and how many bytes they have.
@@ -206,7 +206,7 @@ fn data(file: &File, size: u64) -> Result<Vec<Extent>> {
 
 /// Puts one part of a file into the store.
 fn segment(writer: &Writer, file: &File, at: u64, length: u64) -> Result<(Vec<FilePart>, u64)> {
-    let mut pieces = Vec::new();
+    let mut file_parts = Vec::new();
     let mut done = 0_u64;
     let read = |buffer: &mut [u8]| {
         let most = usize::try_from(length - done).unwrap_or(usize::MAX).min(buffer.len());
@@ -221,8 +221,8 @@ fn segment(writer: &Writer, file: &File, at: u64, length: u64) -> Result<(Vec<Fi
             }
         }
     };
-    let total = writer.put_stream(read, &mut pieces)?;
-    Ok((pieces, total))
+    let total = writer.put_stream(read, &mut file_parts)?;
+    Ok((file_parts, total))
 }
 
 /// A large file that comes over the link.
@@ -277,11 +277,11 @@ impl Streamed {
     pub(super) async fn finish(mut self, size: u64) -> Result<Vec<FilePart>> {
         self.feed = None;
         let lost = |error| Error::new(ErrorKind::Internal, "a file was lost").with_source(error);
-        let (pieces, total) = self.work.await.map_err(lost)??;
+        let (file_parts, total) = self.work.await.map_err(lost)??;
         if total != size {
             return Err(broken("a file that is not as long as it is"));
         }
-        Ok(pieces)
+        Ok(file_parts)
     }
 }
 
@@ -292,7 +292,7 @@ fn take(
     fed: &mpsc::Receiver<ContentItem>,
     _permit: Option<OwnedSemaphorePermit>,
 ) -> Result<(Vec<FilePart>, u64)> {
-    let mut pieces = Vec::new();
+    let mut file_parts = Vec::new();
     let mut total = 0_u64;
     let mut rest = Bytes::new();
     let mut hole = None;
@@ -321,12 +321,12 @@ fn take(
             }
             Ok(filled)
         };
-        total += writer.put_stream(read, &mut pieces)?;
+        total += writer.put_stream(read, &mut file_parts)?;
         if let Some(length) = hole.take() {
-            push_piece(&mut pieces, FilePart::Hole(length));
+            push_piece(&mut file_parts, FilePart::Hole(length));
             let sum = total.checked_add(length).filter(|sum| i64::try_from(*sum).is_ok());
             total = sum.ok_or_else(|| broken("a file longer than any"))?;
         }
     }
-    Ok((pieces, total))
+    Ok((file_parts, total))
 }

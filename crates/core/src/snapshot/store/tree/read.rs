@@ -50,10 +50,10 @@ impl<C: Content> TreeReader<C> {
         };
         let checked = self.check(&entry);
         checked.map_err(|what| damaged(format!("in a list, at {}: {what}", self.order.path())))?;
-        if let Kind::File { size, pieces, .. } = &mut entry.kind {
+        if let Kind::File { size, file_parts, .. } = &mut entry.kind {
             while let Some(record) = self.record()? {
                 match record {
-                    Record::Pieces(more) => pieces.extend(more),
+                    Record::Pieces(more) => file_parts.extend(more),
                     record @ Record::Entry(_) => {
                         self.next = Some(record);
                         break;
@@ -61,11 +61,11 @@ impl<C: Content> TreeReader<C> {
                 }
             }
             let mut total = 0_u64;
-            for piece in pieces {
-                let sum = total.checked_add(piece.length()).filter(|sum| sum <= size);
+            for file_part in file_parts {
+                let sum = total.checked_add(file_part.length()).filter(|sum| sum <= size);
                 let what = || format!("in a list, at {}: pieces do not add up", self.order.path());
                 total = sum.ok_or_else(|| damaged(what()))?;
-                piece.check().map_err(damaged)?;
+                file_part.check().map_err(damaged)?;
             }
             if total != *size {
                 let path = self.order.path();
@@ -128,8 +128,8 @@ impl<C: Content> TreeReader<C> {
 }
 
 /// The pieces of a file that are chunks.
-pub(crate) fn chunks_of(pieces: &[FilePart]) -> impl Iterator<Item = ChunkId> + '_ {
-    pieces.iter().filter_map(|piece| match piece {
+pub(crate) fn chunks_of(file_parts: &[FilePart]) -> impl Iterator<Item = ChunkId> + '_ {
+    file_parts.iter().filter_map(|file_part| match file_part {
         FilePart::Chunk { id, .. } => Some(*id),
         FilePart::Hole(_) => None,
     })

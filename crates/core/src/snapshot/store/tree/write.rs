@@ -28,10 +28,10 @@ impl TreeWriter {
     pub(crate) fn add(&mut self, mut entry: Entry) -> Result<()> {
         self.entries += 1;
         let mut rest = Vec::new();
-        if let Kind::File { size, pieces, .. } = &mut entry.kind {
+        if let Kind::File { size, file_parts, .. } = &mut entry.kind {
             self.bytes = self.bytes.saturating_add(*size);
-            if pieces.len() > PIECES {
-                rest = pieces.split_off(PIECES);
+            if file_parts.len() > PIECES {
+                rest = file_parts.split_off(PIECES);
             }
         }
         self.record(&Record::Entry(entry))?;
@@ -72,12 +72,12 @@ impl TreeWriter {
 }
 
 /// Joins pieces that belong together: holes beside holes.
-pub(crate) fn push_piece(pieces: &mut Vec<FilePart>, piece: FilePart) {
-    match (pieces.last_mut(), piece) {
+pub(crate) fn push_piece(file_parts: &mut Vec<FilePart>, file_part: FilePart) {
+    match (file_parts.last_mut(), file_part) {
         (_, FilePart::Hole(0)) => {}
         (Some(FilePart::Hole(before)), FilePart::Hole(more)) => {
             *before = before.saturating_add(more);
         }
-        _ => pieces.push(piece),
+        _ => file_parts.push(file_part),
     }
 }

@@ -14,7 +14,7 @@ use crate::flow::OpenFlow;
 const CHUNK: usize = 64 << 10;
 
 /// Carries bytes both ways until both have ended, or one fails.
-pub(crate) async fn relay(
+pub(crate) async fn splice_both_ways(
     inside: &TcpStream,
     outside: &TcpStream,
     flow: &OpenFlow,

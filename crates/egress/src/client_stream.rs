@@ -11,20 +11,20 @@ use tokio::net::TcpStream;
 use crate::flow::OpenFlow;
 
 #[derive(Debug)]
-pub(crate) struct Inside {
+pub(crate) struct ClientStream {
     first: Vec<u8>,
     at: usize,
     stream: TcpStream,
     flow: Arc<OpenFlow>,
 }
 
-impl Inside {
+impl ClientStream {
     pub(crate) fn new(first: Vec<u8>, stream: TcpStream, flow: Arc<OpenFlow>) -> Self {
         Self { first, at: 0, stream, flow }
     }
 }
 
-impl AsyncRead for Inside {
+impl AsyncRead for ClientStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -47,7 +47,7 @@ impl AsyncRead for Inside {
     }
 }
 
-impl AsyncWrite for Inside {
+impl AsyncWrite for ClientStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

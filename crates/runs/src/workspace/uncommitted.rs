@@ -14,7 +14,7 @@ use crate::collect::{Baseline, FileMode, open_folder, open_regular, split};
 
 /// Whether a clone has other files than were checked out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Carried {
+pub(super) enum CloneState {
     Nothing,
     Something,
 }
@@ -27,12 +27,12 @@ pub(super) fn over(
     folder: &Path,
     copied: &Baseline,
     uncommitted: Uncommitted,
-) -> Result<Carried> {
+) -> Result<CloneState> {
     let differs = |(path, mode, oid): &(&[u8], _, _)| copied.file(path) != Some((*mode, *oid));
     let changed: Vec<_> = before.files().filter(differs).collect();
     let gone: Vec<_> = copied.files().filter(|file| before.file(file.0).is_none()).collect();
     if changed.is_empty() && gone.is_empty() {
-        return Ok(Carried::Nothing);
+        return Ok(CloneState::Nothing);
     }
     if uncommitted == Uncommitted::Refused {
         let count = changed.len() + gone.len();
@@ -50,7 +50,7 @@ pub(super) fn over(
             clear(folder, &at(path))?;
             copy(before, path, *mode, &at(path))?;
         }
-        Ok(Carried::Something)
+        Ok(CloneState::Something)
     };
     carry().map_err(failed)
 }

@@ -9,7 +9,7 @@ use crate::Error;
 /// What is wrong with such words.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum WordError {
+pub enum ShorthandError {
     /// A place that is none.
     Allow {
         /// What was written.
@@ -34,24 +34,24 @@ pub enum WordError {
 /// # Errors
 ///
 /// The first word that means nothing, or what is wrong with all of it.
-pub fn with_words(
+pub fn with_shorthand(
     mut policy: Policy,
     allow: &[String],
     secrets: &[(&str, &str)],
-) -> Result<Policy, WordError> {
+) -> Result<Policy, ShorthandError> {
     let rule = |text: &String| {
-        allow_rule(text).map_err(|why| WordError::Allow { text: text.clone(), why })
+        allow_rule(text).map_err(|why| ShorthandError::Allow { text: text.clone(), why })
     };
     let allowed: Vec<_> = allow.iter().map(rule).collect::<Result<_, _>>()?;
     policy.rules.splice(0..0, allowed);
     for (name, source) in secrets {
-        let wrong = |why: String| WordError::Secret { name: (*name).to_owned(), why };
+        let wrong = |why: String| ShorthandError::Secret { name: (*name).to_owned(), why };
         let spec = secret(name, source).map_err(wrong)?;
         check_reached(&policy, &spec).map_err(wrong)?;
         policy.secrets.insert((*name).to_owned(), spec);
     }
     // As it would be read.
-    Policy::from_value(&policy.to_value()).map_err(WordError::Policy)?;
+    Policy::from_value(&policy.to_value()).map_err(ShorthandError::Policy)?;
     Ok(policy)
 }
 

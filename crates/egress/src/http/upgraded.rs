@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::secrets::Sent;
+use crate::secrets::SentSecrets;
 
 /// How long bytes are held back that may be the beginning of a secret.
 const HOLD: Duration = Duration::from_millis(200);
 
 /// Carries bytes both ways until both sides have ended. What was sent of secrets does not come back: as many other
 /// characters stand in its place, so that frames stay as long as they say.
-pub(super) async fn carry_switched<I, O>(
+pub(super) async fn relay_upgraded<I, O>(
     mut inside: I,
     mut outside: O,
-    sent: &Sent,
+    sent: &SentSecrets,
 ) -> io::Result<()>
 where
     I: AsyncRead + AsyncWrite + Unpin,
@@ -35,7 +35,7 @@ where
     tokio::try_join!(out, inward).map(drop)
 }
 
-async fn copy_without<R, W>(sent: &Sent, from: &mut R, to: &mut W) -> io::Result<()>
+async fn copy_without<R, W>(sent: &SentSecrets, from: &mut R, to: &mut W) -> io::Result<()>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,

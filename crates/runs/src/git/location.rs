@@ -12,7 +12,7 @@ const MAX_FILE: u64 = 1 << 20;
 
 /// Where the parts of a repository are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct GitLocation {
     /// What `.git` is, or leads to: index and `HEAD` are there.
     pub(crate) git_dir: PathBuf,
     /// What all work trees of the repository have in common: objects, refs, configuration.
@@ -24,7 +24,7 @@ pub(crate) struct Place {
     pub(crate) has_ref_files: bool,
 }
 
-impl Place {
+impl GitLocation {
     /// The repository whose work tree begins at `folder`. What its `.git` leads to must lie in `within`,
     /// or lead back to `folder`, as git has it for work trees.
     ///

@@ -12,14 +12,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
-use crate::copy::relay;
+use crate::client_hello::{ClientHello, MAX_HELLO, peek};
+use crate::client_stream::ClientStream;
 use crate::dial::dial;
 use crate::flow::OpenFlow;
-use crate::hello::{Hello, MAX_HELLO, peek};
-use crate::http::{Connection, explain, serve_one, serve_two};
+use crate::http::{Connection, explain, serve_http1, serve_http2};
 use crate::notes::Note;
-use crate::state::{Live, Shared};
-use crate::stream::Inside;
+use crate::splice::splice_both_ways;
+use crate::state::{ActivePolicy, ProxyState};
 
 /// How long the first message of TLS may take.
 const HELLO: Duration = Duration::from_secs(10);
@@ -51,7 +51,7 @@ impl Refusal {
 }
 
 /// Carries a connection, if it may be.
-pub(crate) async fn carry(shared: Arc<Shared>, stream: TcpStream) {
+pub(crate) async fn relay_connection(shared: Arc<ProxyState>, stream: TcpStream) {
     let Ok(local) = stream.local_addr() else { return };
     // Small messages are not held back; on error they only come later.
     drop(stream.set_nodelay(true));
@@ -62,14 +62,14 @@ pub(crate) async fn carry(shared: Arc<Shared>, stream: TcpStream) {
         reset(&stream);
         return;
     };
-    let live = shared.live();
-    let found = live.policy.explain(&Flow { host: &host, port, http: None });
+    let active = shared.active();
+    let found = active.policy.explain(&Flow { host: &host, port, http: None });
     let flow = OpenFlow::new(host, port, found.protocol, found.read);
     let guard = shared.open(&flow);
     tokio::select! {
-        () = begin(&shared, &live, stream, &flow, &found) => {}
+        () = begin(&shared, &active, stream, &flow, &found) => {}
         () = revoked(&shared, &flow, found.verdict) => {}
-        () = spent(&shared, &live, &flow) => {}
+        () = spent(&shared, &active, &flow) => {}
     }
     let (out, inward) =
         (flow.bytes_out.load(Ordering::Relaxed), flow.bytes_in.load(Ordering::Relaxed));
@@ -92,8 +92,8 @@ fn about(flow: &OpenFlow, decision: &'static str, why: Why, rule: Option<usize>)
 }
 
 async fn begin(
-    shared: &Arc<Shared>,
-    live: &Live,
+    shared: &Arc<ProxyState>,
+    active: &ActivePolicy,
     mut stream: TcpStream,
     flow: &Arc<OpenFlow>,
     found: &Explanation,
@@ -101,26 +101,26 @@ async fn begin(
     if flow.protocol == Protocol::Http {
         // Every request is answered, denied ones with the reason.
         let connection = Connection::new(Arc::clone(shared), Arc::clone(flow), false, false);
-        let inside = Inside::new(Vec::new(), stream, Arc::clone(flow));
+        let inside = ClientStream::new(Vec::new(), stream, Arc::clone(flow));
         // However it ends, it has ended.
-        drop(serve_one(connection, inside).await);
+        drop(serve_http1(connection, inside).await);
         return;
     }
     let mut first = Vec::new();
-    let carried = match may_open(shared, live, flow, found).await {
+    let relayed = match may_open(shared, active, flow, found).await {
         Err(refusal) => Err(refusal),
         Ok(()) if flow.protocol == Protocol::Tls => {
-            match named(&mut stream, &mut first, live, flow, found).await {
+            match named(&mut stream, &mut first, active, flow, found).await {
                 Err(refusal) => Err(refusal),
                 Ok(()) if flow.read => {
-                    return read(shared, live, stream, first, flow).await;
+                    return read(shared, active, stream, first, flow).await;
                 }
-                Ok(()) => pass(shared, live, &mut stream, &first, flow, found).await,
+                Ok(()) => pass(shared, active, &mut stream, &first, flow, found).await,
             }
         }
-        Ok(()) => pass(shared, live, &mut stream, &first, flow, found).await,
+        Ok(()) => pass(shared, active, &mut stream, &first, flow, found).await,
     };
-    if let Err(refusal) = carried {
+    if let Err(refusal) = relayed {
         let mut note = about(flow, "deny", refusal.why, refusal.rule);
         note.detail = refusal.detail;
         shared.note(note);
@@ -134,8 +134,8 @@ async fn begin(
 
 /// Whether the connection may be opened, asking somebody if need be.
 async fn may_open(
-    shared: &Shared,
-    live: &Live,
+    shared: &ProxyState,
+    active: &ActivePolicy,
     flow: &OpenFlow,
     found: &Explanation,
 ) -> Result<(), Refusal> {
@@ -154,8 +154,8 @@ async fn may_open(
                 path: None,
                 left_ms: 0,
             };
-            let patience = Duration::from_secs(live.policy.ask_seconds);
-            match shared.asks.ask(pending, patience).await {
+            let patience = Duration::from_secs(active.policy.ask_seconds);
+            match shared.approvals.ask(pending, patience).await {
                 Some(Answer::Once | Answer::Session) => Ok(()),
                 Some(Answer::Deny) => {
                     Err(Refusal::new(found.why, found.rule)
@@ -168,16 +168,16 @@ async fn may_open(
 }
 
 /// Reads the first message of TLS into `first`.
-async fn hello(stream: &mut TcpStream, first: &mut Vec<u8>) -> io::Result<Hello> {
+async fn hello(stream: &mut TcpStream, first: &mut Vec<u8>) -> io::Result<ClientHello> {
     let mut room = vec![0; MAX_HELLO];
     loop {
         match peek(first) {
-            Hello::Partial => {}
+            ClientHello::Partial => {}
             answered => return Ok(answered),
         }
         let count = stream.read(&mut room[first.len()..]).await?;
         if count == 0 {
-            return Ok(Hello::Malformed);
+            return Ok(ClientHello::Malformed);
         }
         let so_far = first.len();
         first.extend_from_slice(&room[so_far..so_far + count]);
@@ -188,40 +188,49 @@ async fn hello(stream: &mut TcpStream, first: &mut Vec<u8>) -> io::Result<Hello>
 async fn named(
     stream: &mut TcpStream,
     first: &mut Vec<u8>,
-    live: &Live,
+    active: &ActivePolicy,
     flow: &OpenFlow,
     found: &Explanation,
 ) -> Result<(), Refusal> {
     let refuse = |why: Why| Refusal::new(why, found.rule);
     let received = tokio::time::timeout(HELLO, hello(stream, first)).await;
-    let Ok(Ok(Hello::Whole(said))) = received else {
+    let Ok(Ok(ClientHello::Whole(server_name))) = received else {
         return Err(refuse(Why::NotHttp).with("this is no TLS"));
     };
-    let rule = found.rule.and_then(|index| live.policy.rules.get(index));
+    let rule = found.rule.and_then(|index| active.policy.rules.get(index));
     let is_optional = rule.is_some_and(|rule| rule.sni_optional);
-    match (&flow.host, said) {
-        (Host::Name(name), Some(said)) if normal_name(&said).as_ref() == Ok(name) => Ok(()),
+    match (&flow.host, server_name) {
+        (Host::Name(name), Some(server_name)) if normal_name(&server_name).as_ref() == Ok(name) => {
+            Ok(())
+        }
         (Host::Address(_), None) => Ok(()),
         (Host::Name(_), None) if is_optional => Ok(()),
-        (Host::Address(_), Some(said)) if is_optional => may_name(live, flow, found, &said),
+        (Host::Address(_), Some(server_name)) if is_optional => {
+            may_name(active, flow, found, &server_name)
+        }
         (Host::Name(_), None) => Err(refuse(Why::NoSni)),
-        (_, Some(said)) => {
-            let said: String = said.chars().take(253).collect();
-            Err(refuse(Why::SniMismatch).with(format!("it names {said}")))
+        (_, Some(server_name)) => {
+            let server_name: String = server_name.chars().take(253).collect();
+            Err(refuse(Why::SniMismatch).with(format!("it names {server_name}")))
         }
     }
 }
 
 /// Whether a connection to an address may name a host: not one that a rule denies which comes before the one that allows
 /// the address.
-fn may_name(live: &Live, flow: &OpenFlow, found: &Explanation, said: &str) -> Result<(), Refusal> {
-    let shown = || said.chars().take(253).collect::<String>();
-    let Ok(name) = normal_name(said) else {
+fn may_name(
+    active: &ActivePolicy,
+    flow: &OpenFlow,
+    found: &Explanation,
+    server_name: &str,
+) -> Result<(), Refusal> {
+    let shown = || server_name.chars().take(253).collect::<String>();
+    let Ok(name) = normal_name(server_name) else {
         let refusal = Refusal::new(Why::SniMismatch, found.rule);
         return Err(refusal.with(format!("it names {}", shown())));
     };
     let host = Host::Name(name);
-    let of_name = live.policy.explain(&Flow { host: &host, port: flow.port, http: None });
+    let of_name = active.policy.explain(&Flow { host: &host, port: flow.port, http: None });
     let comes_before = of_name.rule.is_some_and(|rule| found.rule.is_none_or(|own| rule < own));
     match of_name.verdict {
         Verdict::Deny if comes_before => {
@@ -233,24 +242,24 @@ fn may_name(live: &Live, flow: &OpenFlow, found: &Explanation, said: &str) -> Re
 
 /// Carries bytes that nobody reads.
 async fn pass(
-    shared: &Shared,
-    live: &Live,
+    shared: &ProxyState,
+    active: &ActivePolicy,
     stream: &mut TcpStream,
     first: &[u8],
     flow: &OpenFlow,
     found: &Explanation,
 ) -> Result<(), Refusal> {
-    let dialled = dial(shared, live, &flow.host, flow.port, found.rule).await;
+    let dialled = dial(shared, active, &flow.host, flow.port, found.rule).await;
     let (mut outside, address) =
         dialled.map_err(|error| Refusal::new(error.why, found.rule).with(error.message))?;
     flow.set_address(address);
     shared.note(about(flow, "allow", found.why, found.rule));
-    let carried = async {
+    let relayed = async {
         outside.write_all(first).await?;
         flow.sent_out(first.len());
-        relay(stream, &outside, flow).await
+        splice_both_ways(stream, &outside, flow).await
     };
-    if carried.await.is_err() {
+    if relayed.await.is_err() {
         // What one side was told by a reset, the other is too.
         reset(stream);
         reset(&outside);
@@ -260,15 +269,15 @@ async fn pass(
 
 /// Answers in the host's name, and reads what is asked of it.
 async fn read(
-    shared: &Arc<Shared>,
-    live: &Live,
+    shared: &Arc<ProxyState>,
+    active: &ActivePolicy,
     stream: TcpStream,
     first: Vec<u8>,
     flow: &Arc<OpenFlow>,
 ) {
-    let config = live.authority.as_ref().map(|authority| authority.server(&flow.host));
+    let config = active.authority.as_ref().map(|authority| authority.server(&flow.host));
     let Some(Ok(config)) = config else { return reset(&stream) };
-    let inside = Inside::new(first, stream, Arc::clone(flow));
+    let inside = ClientStream::new(first, stream, Arc::clone(flow));
     let accepting = TlsAcceptor::from(config).accept(inside);
     // A program that does not trust the session's authority ends it here.
     let Ok(Ok(stream)) = tokio::time::timeout(HELLO, accepting).await else {
@@ -276,13 +285,13 @@ async fn read(
         note.detail = Some("the program did not accept the session's certificate".to_owned());
         return shared.note(note);
     };
-    let is_two = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let connection = Connection::new(Arc::clone(shared), Arc::clone(flow), true, is_two);
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let connection = Connection::new(Arc::clone(shared), Arc::clone(flow), true, is_http2);
     // However it ends, it has ended.
-    if is_two {
-        drop(serve_two(connection, stream).await);
+    if is_http2 {
+        drop(serve_http2(connection, stream).await);
     } else {
-        drop(serve_one(connection, stream).await);
+        drop(serve_http1(connection, stream).await);
     }
 }
 
@@ -307,11 +316,11 @@ fn reset(stream: &TcpStream) {
 }
 
 /// Ends when a changed policy no longer allows the connection, or a request on it.
-async fn revoked(shared: &Shared, flow: &OpenFlow, was: Verdict) {
+async fn revoked(shared: &ProxyState, flow: &OpenFlow, was: Verdict) {
     let mut changes = shared.changes();
     while changes.changed().await.is_ok() {
-        let live = shared.live();
-        let now = live.policy.explain(&Flow { host: &flow.host, port: flow.port, http: None });
+        let active = shared.active();
+        let now = active.policy.explain(&Flow { host: &flow.host, port: flow.port, http: None });
         let same = now.protocol == flow.protocol && now.read == flow.read;
         let opens = match now.verdict {
             Verdict::Allow => true,
@@ -321,7 +330,7 @@ async fn revoked(shared: &Shared, flow: &OpenFlow, was: Verdict) {
         // Connections without TLS are open to everybody: their requests are answered one by one.
         let is_open = same && (flow.protocol == Protocol::Http || opens);
         let denied = flow.under_way().into_iter().any(|request| {
-            explain(&live, &flow.host, flow.port, &request).verdict == Verdict::Deny
+            explain(&active, &flow.host, flow.port, &request).verdict == Verdict::Deny
         });
         if !is_open || denied {
             return;
@@ -330,14 +339,14 @@ async fn revoked(shared: &Shared, flow: &OpenFlow, was: Verdict) {
 }
 
 /// Ends when no byte has passed for too long, or too many have.
-async fn spent(shared: &Shared, live: &Live, flow: &OpenFlow) {
-    let most = Duration::from_secs(live.policy.limits.idle_seconds.into());
+async fn spent(shared: &ProxyState, active: &ActivePolicy, flow: &OpenFlow) {
+    let most = Duration::from_secs(active.policy.limits.idle_seconds.into());
     loop {
         let left = most.saturating_sub(flow.idle());
         if left.is_zero() {
             return;
         }
-        let is_limited = live.policy.limits.bytes.is_some();
+        let is_limited = active.policy.limits.bytes.is_some();
         tokio::time::sleep(if is_limited { left.min(TICK) } else { left }).await;
         if is_limited && shared.is_spent() {
             return;

@@ -45,13 +45,13 @@ pub(crate) fn first_deadline(lifetime: Option<u64>) -> u64 {
 
 /// A job, by the UID it must still have.
 #[derive(Debug, Clone)]
-pub(crate) struct OwnJob {
+pub(crate) struct OwnedJob {
     pub(crate) cluster: Cluster,
     pub(crate) id: SessionId,
     pub(crate) uid: String,
 }
 
-impl OwnJob {
+impl OwnedJob {
     async fn patch(&self, spec: serde_json::Value) -> Result<()> {
         let path = self.cluster.path("/apis/batch/v1", "jobs");
         let path = format!("{path}/{}", object_name(&self.id));
@@ -92,8 +92,8 @@ impl OwnJob {
 }
 
 /// What ties a job to this process.
-pub(crate) struct JobTie {
-    job: OwnJob,
+pub(crate) struct JobKeepAlive {
+    job: OwnedJob,
     /// The session's folder, and the program that removes such.
     dir: PathBuf,
     guest: PathBuf,
@@ -105,10 +105,10 @@ pub(crate) struct JobTie {
     renewal: AbortHandle,
 }
 
-impl JobTie {
+impl JobKeepAlive {
     /// Ties a job that was just made.
     pub(crate) fn new(
-        job: OwnJob,
+        job: OwnedJob,
         lifetime: Option<u64>,
         (dir, guest): (PathBuf, PathBuf),
         was_there: bool,
@@ -131,14 +131,14 @@ impl JobTie {
     }
 }
 
-impl KeepAliveHandle for JobTie {
+impl KeepAliveHandle for JobKeepAlive {
     fn release(&self) -> io::Result<()> {
         self.over();
         Ok(())
     }
 }
 
-impl Drop for JobTie {
+impl Drop for JobKeepAlive {
     fn drop(&mut self) {
         self.renewal.abort();
         // What was stopped or removed has ended already.

@@ -38,7 +38,7 @@ const LEFT: u64 = 12 << 30;
 const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How much of a file is read at a time.
-const PIECE: usize = 64 << 10;
+const CHUNK: usize = 64 << 10;
 
 /// How the names of packages end that never change under their address.
 const PACKAGES: [&str; 12] = [
@@ -97,7 +97,7 @@ pub(crate) struct PackageCache {
 
 /// What an address led to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Named {
+struct CacheEntry {
     /// The address, for people.
     url: String,
     sha256: String,
@@ -107,24 +107,24 @@ struct Named {
 
 /// The name of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct CacheKey {
     name: String,
     url: String,
 }
 
-impl Key {
+impl CacheKey {
     /// The name of a path of a host, as somebody with this policy gets there.
     pub(crate) fn new(policy: &Policy, host: &Host, port: u16, path: &str) -> Self {
         let url = format!("https://{host}:{port}{path}");
         let upstream = &policy.upstream;
-        let way = json!({
+        let route = json!({
             "url": url,
             "hosts": policy.hosts.get(&host.to_string()),
             "proxy": upstream.proxy.as_ref().map(ToString::to_string),
             "roots": upstream.roots,
             "dns": upstream.dns.map(|dns| dns.to_string()),
         });
-        Self { name: hex(digest(&SHA256, way.to_string().as_bytes()).as_ref()), url }
+        Self { name: hex(digest(&SHA256, route.to_string().as_bytes()).as_ref()), url }
     }
 }
 
@@ -160,7 +160,7 @@ impl PackageCache {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    fn name_file(&self, key: &Key) -> PathBuf {
+    fn name_file(&self, key: &CacheKey) -> PathBuf {
         self.folder.join(format!("{}.name", key.name))
     }
 
@@ -169,23 +169,24 @@ impl PackageCache {
     }
 
     /// The answer to a request for something that is kept, if it is what it was when it came.
-    pub(crate) async fn find(&self, key: &Key) -> Option<Response<Body>> {
-        let named: Named = serde_json::from_slice(&fs::read(self.name_file(key)).ok()?).ok()?;
-        if named.url != key.url || !is_hex(&named.sha256) {
+    pub(crate) async fn find(&self, key: &CacheKey) -> Option<Response<Body>> {
+        let cached: CacheEntry =
+            serde_json::from_slice(&fs::read(self.name_file(key)).ok()?).ok()?;
+        if cached.url != key.url || !is_hex(&cached.sha256) {
             return None;
         }
-        let path = self.object(&named.sha256);
+        let path = self.object(&cached.sha256);
         let mut file = File::open(&path).ok()?;
-        if !is_whole(&mut file, &named).await {
+        if !is_whole(&mut file, &cached).await {
             // The next one who asks gets it from where it came from.
             drop(fs::remove_file(&path));
             return None;
         }
-        let mut response = Response::new(Kept { file, left: named.bytes }.boxed());
+        let mut response = Response::new(PackageBody { file, left: cached.bytes }.boxed());
         *response.status_mut() = StatusCode::OK;
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_LENGTH, named.bytes.into());
-        let kind = named.content_type.and_then(|kind| HeaderValue::from_str(&kind).ok());
+        headers.insert(header::CONTENT_LENGTH, cached.bytes.into());
+        let kind = cached.content_type.and_then(|kind| HeaderValue::from_str(&kind).ok());
         let kind = kind.unwrap_or(HeaderValue::from_static("application/octet-stream"));
         headers.insert(header::CONTENT_TYPE, kind);
         Some(response)
@@ -194,10 +195,10 @@ impl PackageCache {
     /// Keeps the answer to such a request as it passes, if it is one for everybody.
     pub(crate) fn keep(
         &self,
-        key: Key,
+        key: CacheKey,
         status: StatusCode,
         headers: &HeaderMap,
-    ) -> Option<Keeping> {
+    ) -> Option<PackageWriter> {
         let text =
             |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         let control = text(header::CACHE_CONTROL).unwrap_or_default().to_ascii_lowercase();
@@ -215,28 +216,28 @@ impl PackageCache {
         let path = self.folder.join(format!(".{}-{number}", std::process::id()));
         let mut options = File::options();
         let file = options.write(true).create_new(true).mode(0o600).open(&path).ok()?;
-        Some(Keeping {
+        Some(PackageWriter {
             folder: Self { folder: self.folder.clone() },
             key,
             content_type: text(header::CONTENT_TYPE).map(str::to_owned),
             file: Some((file, path)),
             digest: Digest::new(&SHA256),
             bytes,
-            came: 0,
+            received: 0,
         })
     }
 }
 
 /// Whether a file is still what was kept. Others go on meanwhile.
-async fn is_whole(file: &mut File, named: &Named) -> bool {
+async fn is_whole(file: &mut File, cached: &CacheEntry) -> bool {
     let mut found = Digest::new(&SHA256);
-    let mut piece = vec![0; PIECE];
-    let mut left = named.bytes;
+    let mut chunk = vec![0; CHUNK];
+    let mut left = cached.bytes;
     loop {
-        match file.read(&mut piece) {
+        match file.read(&mut chunk) {
             Ok(0) => break,
             Ok(count) => {
-                found.update(&piece[..count]);
+                found.update(&chunk[..count]);
                 let Some(rest) = left.checked_sub(count as u64) else { return false };
                 left = rest;
             }
@@ -244,7 +245,7 @@ async fn is_whole(file: &mut File, named: &Named) -> bool {
         }
         tokio::task::yield_now().await;
     }
-    let is_same = left == 0 && hex(found.finish().as_ref()) == named.sha256;
+    let is_same = left == 0 && hex(found.finish().as_ref()) == cached.sha256;
     is_same && io::Seek::rewind(file).is_ok()
 }
 
@@ -257,23 +258,23 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// A file that is being kept. If it is dropped before its end, nothing of it is.
-pub(crate) struct Keeping {
+pub(crate) struct PackageWriter {
     folder: PackageCache,
-    key: Key,
+    key: CacheKey,
     content_type: Option<String>,
     file: Option<(File, PathBuf)>,
     digest: Digest,
     bytes: u64,
-    came: u64,
+    received: u64,
 }
 
-impl Keeping {
+impl PackageWriter {
     /// Keeps the next piece.
-    pub(crate) fn add(&mut self, piece: &[u8]) {
-        self.digest.update(piece);
-        self.came += piece.len() as u64;
+    pub(crate) fn add(&mut self, chunk: &[u8]) {
+        self.digest.update(chunk);
+        self.received += chunk.len() as u64;
         let written = match &mut self.file {
-            Some((file, _)) if self.came <= self.bytes => file.write_all(piece),
+            Some((file, _)) if self.received <= self.bytes => file.write_all(chunk),
             _ => Err(io::ErrorKind::InvalidData.into()),
         };
         if written.is_err() {
@@ -283,25 +284,25 @@ impl Keeping {
 
     /// Whether all of it came.
     pub(crate) fn is_whole(&self) -> bool {
-        self.came == self.bytes
+        self.received == self.bytes
     }
 
     /// Keeps it under its name from here on, if all of it came.
     pub(crate) fn finish(mut self) {
         let Some((file, path)) = self.file.take() else { return };
         let kept = (|| {
-            if self.came != self.bytes {
+            if self.received != self.bytes {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             let sha256 = hex(self.digest.clone().finish().as_ref());
             drop(file);
             fs::rename(&path, self.folder.object(&sha256))?;
-            let Key { url, .. } = self.key.clone();
+            let CacheKey { url, .. } = self.key.clone();
             let content_type = self.content_type.take();
-            let named = Named { url, sha256, bytes: self.bytes, content_type };
+            let cached = CacheEntry { url, sha256, bytes: self.bytes, content_type };
             let mut options = File::options();
             let mut file = options.write(true).create_new(true).mode(0o600).open(&path)?;
-            file.write_all(&serde_json::to_vec(&named)?)?;
+            file.write_all(&serde_json::to_vec(&cached)?)?;
             fs::rename(&path, self.folder.name_file(&self.key))
         })();
         if kept.is_err() {
@@ -316,19 +317,19 @@ impl Keeping {
     }
 }
 
-impl Drop for Keeping {
+impl Drop for PackageWriter {
     fn drop(&mut self) {
         self.give_up();
     }
 }
 
 /// A file on its way inside.
-struct Kept {
+struct PackageBody {
     file: File,
     left: u64,
 }
 
-impl HttpBody for Kept {
+impl HttpBody for PackageBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -336,16 +337,16 @@ impl HttpBody for Kept {
         mut self: Pin<&mut Self>,
         _cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let mut piece = vec![0; PIECE.min(usize::try_from(self.left).unwrap_or(PIECE))];
-        if piece.is_empty() {
+        let mut chunk = vec![0; CHUNK.min(usize::try_from(self.left).unwrap_or(CHUNK))];
+        if chunk.is_empty() {
             return Poll::Ready(None);
         }
-        match self.file.read(&mut piece) {
+        match self.file.read(&mut chunk) {
             Ok(0) => Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()))),
             Ok(count) => {
                 self.left -= count as u64;
-                piece.truncate(count);
-                Poll::Ready(Some(Ok(Frame::data(piece.into()))))
+                chunk.truncate(count);
+                Poll::Ready(Some(Ok(Frame::data(chunk.into()))))
             }
             Err(error) => Poll::Ready(Some(Err(error.into()))),
         }
@@ -371,11 +372,11 @@ mod tests {
         pairs.iter().map(pair).collect()
     }
 
-    fn key(policy: &Policy) -> Key {
-        Key::new(policy, &Host::parse("files.test").unwrap(), 443, "/a-1.0.tgz")
+    fn key(policy: &Policy) -> CacheKey {
+        CacheKey::new(policy, &Host::parse("files.test").unwrap(), 443, "/a-1.0.tgz")
     }
 
-    async fn content(cache: &PackageCache, key: &Key) -> Option<Vec<u8>> {
+    async fn content(cache: &PackageCache, key: &CacheKey) -> Option<Vec<u8>> {
         let response = cache.find(key).await?;
         Some(response.into_body().collect().await.unwrap().to_bytes().to_vec())
     }
@@ -409,16 +410,16 @@ mod tests {
         let policy = Policy::default();
         let whole = headers(&[("content-length", "6"), ("content-type", "application/gzip")]);
         assert!(cache.find(&key(&policy)).await.is_none());
-        for (pieces, is_kept) in [
+        for (chunks, is_kept) in [
             (&[&b"abc"[..], b"de"][..], false),
             (&[b"abc", b"defg"], false),
             (&[b"abc", b"def"], true),
         ] {
-            let mut keeping = cache.keep(key(&policy), StatusCode::OK, &whole).unwrap();
-            pieces.iter().for_each(|piece| keeping.add(piece));
-            keeping.finish();
+            let mut package_writer = cache.keep(key(&policy), StatusCode::OK, &whole).unwrap();
+            chunks.iter().for_each(|chunk| package_writer.add(chunk));
+            package_writer.finish();
             let found = content(&cache, &key(&policy)).await;
-            assert_eq!(found, is_kept.then(|| b"abcdef".to_vec()), "{pieces:?}");
+            assert_eq!(found, is_kept.then(|| b"abcdef".to_vec()), "{chunks:?}");
         }
         drop(cache.keep(key(&policy), StatusCode::OK, &whole));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing unfinished is left");

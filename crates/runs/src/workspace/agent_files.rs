@@ -17,7 +17,7 @@ use crate::collect::{HashKind, open_regular, open_root};
 
 /// What is done where a file is there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Existing {
+pub(super) enum ExistingFile {
     /// It is the user's own: the run is refused.
     Refused,
     /// It is a copy: what is there stays at the beginning.
@@ -30,7 +30,7 @@ pub(super) fn put(
     folder: &Path,
     files: &[MaterialisedFile],
     run: &RunFolder,
-    existing: Existing,
+    existing: ExistingFile,
 ) -> Result<()> {
     for file in files {
         let failed = |error: io::Error| {
@@ -44,7 +44,7 @@ pub(super) fn put(
                 _ => Error::new(ErrorKind::Io, format!("cannot write {path}: {error}")),
             }
         };
-        if existing == Existing::Refused {
+        if existing == ExistingFile::Refused {
             note(folder, file, run)?;
         }
         put_one(folder, file, existing).map_err(failed)?;
@@ -68,7 +68,7 @@ fn note(folder: &Path, file: &MaterialisedFile, run: &RunFolder) -> Result<()> {
     })
 }
 
-fn put_one(folder: &Path, file: &MaterialisedFile, existing: Existing) -> io::Result<()> {
+fn put_one(folder: &Path, file: &MaterialisedFile, existing: ExistingFile) -> io::Result<()> {
     let mut held = open_root(folder)?;
     let mut parts = file.path.components().peekable();
     while let Some(part) = parts.next() {
@@ -78,7 +78,7 @@ fn put_one(folder: &Path, file: &MaterialisedFile, existing: Existing) -> io::Re
             continue;
         }
         let before = match (existing, open_regular(&held, name.as_encoded_bytes())) {
-            (Existing::Extended, Ok(mut there)) => {
+            (ExistingFile::Extended, Ok(mut there)) => {
                 let mut before = Vec::new();
                 there.read_to_end(&mut before)?;
                 rustix::fs::unlinkat(&held, name, rustix::fs::AtFlags::empty())?;

@@ -9,7 +9,7 @@ pub(crate) const MAX_HELLO: usize = 16 << 10;
 
 /// What the bytes of a connection so far say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hello {
+pub enum ClientHello {
     /// More of them must come.
     Partial,
     /// They are no such message.
@@ -20,26 +20,30 @@ pub enum Hello {
 
 /// Looks at the bytes of a connection so far.
 #[must_use]
-pub fn peek(bytes: &[u8]) -> Hello {
+pub fn peek(bytes: &[u8]) -> ClientHello {
     let mut acceptor = Acceptor::default();
     let mut rest = bytes;
     loop {
         match acceptor.accept() {
             Ok(Some(accepted)) => {
                 let hello = accepted.client_hello();
-                return Hello::Whole(hello.server_name().map(str::to_ascii_lowercase));
+                return ClientHello::Whole(hello.server_name().map(str::to_ascii_lowercase));
             }
             Ok(None) => {}
-            Err(_) => return Hello::Malformed,
+            Err(_) => return ClientHello::Malformed,
         }
         if rest.is_empty() {
-            return if bytes.len() >= MAX_HELLO { Hello::Malformed } else { Hello::Partial };
+            return if bytes.len() >= MAX_HELLO {
+                ClientHello::Malformed
+            } else {
+                ClientHello::Partial
+            };
         }
         match acceptor.read_tls(&mut rest) {
-            Ok(0) => return Hello::Partial,
+            Ok(0) => return ClientHello::Partial,
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Hello::Malformed,
+            Err(_) => return ClientHello::Malformed,
         }
     }
 }
@@ -67,12 +71,12 @@ mod tests {
     #[test]
     fn finds_the_name_in_whole_messages_alone() {
         let bytes = hello("www.example.org");
-        assert_eq!(peek(&bytes), Hello::Whole(Some("www.example.org".to_owned())));
+        assert_eq!(peek(&bytes), ClientHello::Whole(Some("www.example.org".to_owned())));
         for length in 0..bytes.len() {
-            assert_eq!(peek(&bytes[..length]), Hello::Partial, "{length}");
+            assert_eq!(peek(&bytes[..length]), ClientHello::Partial, "{length}");
         }
-        assert_eq!(peek(&hello("192.0.2.1")), Hello::Whole(None));
-        assert_eq!(peek(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"), Hello::Malformed);
-        assert_eq!(peek(&[0x16; MAX_HELLO]), Hello::Malformed);
+        assert_eq!(peek(&hello("192.0.2.1")), ClientHello::Whole(None));
+        assert_eq!(peek(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"), ClientHello::Malformed);
+        assert_eq!(peek(&[0x16; MAX_HELLO]), ClientHello::Malformed);
     }
 }

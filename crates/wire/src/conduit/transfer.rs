@@ -5,7 +5,7 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::frames::{self, Found, Frames};
+use super::frames::{self, Frame, Frames};
 use super::{ALIVE, End, SILENCE, STEP, Shared, State, count};
 
 /// How much is read and written at once.
@@ -13,7 +13,7 @@ const ROOM: usize = 64 * 1024;
 
 /// Why nothing is carried any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Carried {
+pub(super) enum TransferEnd {
     /// The conduit has ended.
     Ended,
     /// The stream broke.
@@ -22,31 +22,31 @@ pub(super) enum Carried {
 
 /// Carries a conduit over a stream, from where the other end has received; until either ends. `on_receive` is called whenever
 /// something came.
-pub(super) async fn carry<S: AsyncRead + AsyncWrite>(
+pub(super) async fn transfer<S: AsyncRead + AsyncWrite>(
     shared: &Shared,
     stream: S,
     received: u64,
     on_receive: impl Fn(),
-) -> Carried {
+) -> TransferEnd {
     if shared.state().begin(received).is_err() {
         shared.finish(End::Lost);
-        return Carried::Ended;
+        return TransferEnd::Ended;
     }
     let (reader, writer) = tokio::io::split(stream);
     tokio::select! {
         read = read(shared, reader, on_receive) => match read {
             Ok(end) => {
                 shared.finish(end);
-                Carried::Ended
+                TransferEnd::Ended
             }
-            Err(_) => Carried::Broken,
+            Err(_) => TransferEnd::Broken,
         },
         written = write(shared, writer, received) => match written {
             Ok(()) => {
                 shared.finish(End::Goodbye);
-                Carried::Ended
+                TransferEnd::Ended
             }
-            Err(_) => Carried::Broken,
+            Err(_) => TransferEnd::Broken,
         },
     }
 }
@@ -71,9 +71,9 @@ async fn read(
             rest = after;
             let mut state = shared.state();
             let taken = match found {
-                Some(Found::Data(bytes)) => state.take(bytes),
-                Some(Found::Used(used)) => state.confirm(used),
-                Some(Found::Goodbye) => return Ok(End::Goodbye),
+                Some(Frame::Data(bytes)) => state.take(bytes),
+                Some(Frame::Used(used)) => state.confirm(used),
+                Some(Frame::Goodbye) => return Ok(End::Goodbye),
                 None => Ok(()),
             };
             if taken.is_err() {

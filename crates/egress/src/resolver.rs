@@ -90,7 +90,7 @@ impl Resolver {
         for found in [six, four] {
             match found {
                 Ok(found) => all.extend(found),
-                Err(said) => problem = Some(said),
+                Err(why) => problem = Some(why),
             }
         }
         all.truncate(MAX_ADDRESSES);
@@ -113,9 +113,9 @@ fn hosts_in(text: &str, name: &str) -> Vec<IpAddr> {
     let mut found = Vec::new();
     for line in text.lines() {
         let line = line.split('#').next().unwrap_or_default();
-        let mut words = line.split_ascii_whitespace();
-        let Some(Ok(address)) = words.next().map(str::parse::<IpAddr>) else { continue };
-        if words.any(|word| word.eq_ignore_ascii_case(name)) {
+        let mut fields = line.split_ascii_whitespace();
+        let Some(Ok(address)) = fields.next().map(str::parse::<IpAddr>) else { continue };
+        if fields.any(|field| field.eq_ignore_ascii_case(name)) {
             found.push(address);
         }
     }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 const MAX_PENDING: usize = 64;
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingApproval {
     flow: PendingFlow,
     until: Instant,
     answer: oneshot::Sender<Answer>,
@@ -19,10 +19,10 @@ struct Waiting {
 
 /// Everything that waits in a session.
 #[derive(Debug, Default)]
-pub(crate) struct Asks(Mutex<(u64, BTreeMap<u64, Waiting>)>);
+pub(crate) struct PendingApprovals(Mutex<(u64, BTreeMap<u64, PendingApproval>)>);
 
-impl Asks {
-    fn inner(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Waiting>)> {
+impl PendingApprovals {
+    fn inner(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, PendingApproval>)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -37,39 +37,42 @@ impl Asks {
             inner.0 += 1;
             let id = inner.0;
             flow.id = id;
-            inner.1.insert(id, Waiting { flow, until: Instant::now() + patience, answer: sender });
+            inner.1.insert(
+                id,
+                PendingApproval { flow, until: Instant::now() + patience, answer: sender },
+            );
             id
         };
         // Whoever asked may be gone before anybody answers.
-        let _forget = Forget { asks: self, id };
+        let _remove = RemoveOnDrop { approvals: self, id };
         tokio::time::timeout(patience, receiver).await.ok()?.ok()
     }
 
     /// Everything that waits.
     pub(crate) fn pending(&self) -> Vec<PendingFlow> {
-        let left = |waiting: &Waiting| {
-            let left = waiting.until.saturating_duration_since(Instant::now());
+        let left = |approval: &PendingApproval| {
+            let left = approval.until.saturating_duration_since(Instant::now());
             let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-            PendingFlow { left_ms, ..waiting.flow.clone() }
+            PendingFlow { left_ms, ..approval.flow.clone() }
         };
         self.inner().1.values().map(left).collect()
     }
 
     /// Answers something; tells what it was, or none if it does not wait any more.
     pub(crate) fn answer(&self, id: u64, answer: Answer) -> Option<PendingFlow> {
-        let waiting = self.inner().1.remove(&id)?;
-        waiting.answer.send(answer).ok()?;
-        Some(waiting.flow)
+        let approval = self.inner().1.remove(&id)?;
+        approval.answer.send(answer).ok()?;
+        Some(approval.flow)
     }
 }
 
-struct Forget<'a> {
-    asks: &'a Asks,
+struct RemoveOnDrop<'a> {
+    approvals: &'a PendingApprovals,
     id: u64,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for RemoveOnDrop<'_> {
     fn drop(&mut self) {
-        self.asks.inner().1.remove(&self.id);
+        self.approvals.inner().1.remove(&self.id);
     }
 }

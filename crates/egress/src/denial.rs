@@ -30,7 +30,7 @@ impl Denial {
                     if rule.line == 0 { String::new() } else { format!(" (line {})", rule.line) };
                 let whose = if rule.floor { "the floor's rule" } else { "rule" };
                 let reason =
-                    rule.reason.as_deref().map(|said| format!(": {said}")).unwrap_or_default();
+                    rule.reason.as_deref().map(|text| format!(": {text}")).unwrap_or_default();
                 format!("{whose} {}{place} denies it{reason}", index + 1)
             }
         };
