@@ -306,8 +306,9 @@ fn verdict_on(end: MachineEnd, record: Record, options: SweepOptions) -> Verdict
     if end.is_expired() {
         return Verdict::Keep;
     }
-    // One that was to end with its owner, and did, is nobody's.
-    match options.ended || (record.tied && end.is_abandoned()) {
+    // One that was to end with its owner, and did, is nobody's; but for one that there was before its owner went on with it.
+    let is_nobodys = record.tied && !record.was_there && end.is_abandoned();
+    match options.ended || is_nobodys {
         true => Verdict::Remove {
             why: end.detail.clone(),
             end: Some(end),
