@@ -238,13 +238,10 @@ impl Client {
             report.session(id, why, Ok(()));
             return Ok(());
         }
-        // Announced again, and carried out: whoever does so takes the turn.
-        drop(transition);
+        // The turn is kept: without it the session could be gone, and another have its name.
         let backend = self.backend.as_ref();
-        let removed = match Removal::announce(backend, &self.state, id).await? {
-            Some(removal) => removal.carry_out().await,
-            None => Ok(()),
-        };
+        let removal = Removal::of_announced(backend, &self.state, id, transition);
+        let removed = removal.carry_out().await;
         self.audit_swept(id, why, None, &removed).await;
         report.session(id, why, removed);
         Ok(())
