@@ -68,7 +68,10 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
         ],
     ),
     ("so deep a tree is not made in time behind two sandboxes", &["removes_trees_of_any_depth"]),
-    ("there is no warden", &["ends_with_its_owner"]),
+    (
+        "there is no warden",
+        &["ends_with_its_owner", "keeps_what_was_there_when_whoever_went_on_with_it_is_gone"],
+    ),
     (
         "the workspace is at a path of its session, which a state that is stored cannot ask for elsewhere",
         &["t6_keeps_every_write_over_twenty_cycles"],

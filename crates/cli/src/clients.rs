@@ -229,9 +229,17 @@ impl Clients {
     /// Removes a session, in whatever state it is.
     pub(crate) async fn delete(&self, id: &SessionId) -> Result<bool> {
         let deleted = self.of(id)?.delete(id).await?;
-        // What it was kept in while it was stopped is of no use without it.
-        store()?.remove(id.as_str())?;
+        self.forget_snapshot(id)?;
         Ok(deleted)
+    }
+
+    /// Removes what a session that is gone was kept in while it was stopped: it is of no use without it. Another session
+    /// that has its name by now keeps its own.
+    fn forget_snapshot(&self, id: &SessionId) -> Result<()> {
+        match self.local.backend_of(id) {
+            None => store()?.remove(id.as_str()).map(drop),
+            Some(_) => Ok(()),
+        }
     }
 
     /// Does what is left to do about sessions that their leases deleted.
@@ -260,9 +268,8 @@ impl Clients {
     pub(crate) async fn sweep(&self, options: SweepOptions) -> Result<SweepReport> {
         let report = self.sweep_sessions(options).await?;
         if !options.dry_run {
-            // What they were kept in while they were stopped is of no use without them.
             let mut ids = report.removed.iter().filter_map(|swept| swept.id.as_ref());
-            ids.try_for_each(|id| store()?.remove(id.as_str()).map(drop))?;
+            ids.try_for_each(|id| self.forget_snapshot(id))?;
         }
         Ok(report)
     }

@@ -40,6 +40,7 @@ use crate::{Error, ErrorClass, ErrorKind, Result};
 pub(crate) use create::uuid_of;
 pub(crate) use events::credentials;
 use fork::ForkSource;
+pub(crate) use lease::hold_off;
 pub use lease::{LeaseChange, LeaseEnd, LeaseOptions, LeaseStatus};
 pub use lifetime::{SessionInfo, SessionStatus};
 pub(crate) use removal::{Removal, shut_down};

@@ -56,16 +56,47 @@ impl Unfinished {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 opened => opened?,
             };
-            let lock = match File::open(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                opened => opened?,
-            };
-            // Somebody may have taken it for one that was left behind, before it was locked.
-            match lock.try_lock() {
-                Ok(()) if path.try_exists()? => return Ok(Self { path, file, lock }),
-                Ok(()) | Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(error)) => return Err(error),
+            match lock(&path) {
+                Ok(Some(lock)) => return Ok(Self { path, file, lock }),
+                Ok(None) => {}
+                Err(error) => {
+                    // Nobody else knows of it.
+                    drop(fs::remove_file(&path));
+                    return Err(error);
+                }
             }
         }
+    }
+}
+
+/// Locks what was begun; `None` if somebody took it for one that was left behind, before it was locked.
+fn lock(path: &Path) -> io::Result<Option<File>> {
+    let lock = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    match lock.try_lock() {
+        Ok(()) => Ok(path.try_exists()?.then_some(lock)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_nothing_of_what_could_not_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("guest-1.checked");
+        Unfinished::write(&path, 0o600, b"one", Sync::No).unwrap();
+        Unfinished::write(&path, 0o600, b"other", Sync::Yes).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"other");
+        // What is whole cannot get this name.
+        let taken = folder.path().join("guest-2.checked");
+        fs::create_dir_all(taken.join("folder")).unwrap();
+        Unfinished::write(&taken, 0o600, b"one", Sync::No).unwrap_err();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 }

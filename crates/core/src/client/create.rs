@@ -228,7 +228,9 @@ impl Client {
             }
             return Err(raise::workspace_start(root.to_string_lossy()).with_source(error));
         }
-        let before = record.clone();
+        // What was stopped, or ended, ends with nobody.
+        let mut before = record.clone();
+        before.tied = false;
         folder.settle().map_err(|error| {
             let path = folder.path().display().to_string();
             let message = format!("cannot start session {} in {path}: {error}", record.id);

@@ -270,7 +270,7 @@ pub(super) async fn begin(
 
 /// Keeps the lease of a session that is about to be saved and stopped from ending it meanwhile: whoever stops a session
 /// wants its files kept.
-pub(super) async fn hold_off(backend: &dyn Backend, machine: &Machine) {
+pub(crate) async fn hold_off(backend: &dyn Backend, machine: &Machine) {
     let status = changed(backend, machine, LeaseChange::default()).await;
     if status.is_ok_and(|status| status.is_limited()) {
         let (ttl, then) = (Some(WHILE_SAVING), Some(LeaseEnd::Stop));

@@ -141,6 +141,22 @@ impl<'a> Removal<'a> {
         Ok(Some(Self { backend, state, id, path, transition, record, is_tied, is_gone }))
     }
 
+    /// A removal that somebody announced and did not finish, by whoever has the turn now: nothing of another session
+    /// that has the name since is touched.
+    pub(super) fn of_announced(
+        backend: &'a dyn Backend,
+        state: &'a State,
+        id: &'a SessionId,
+        transition: Transition,
+    ) -> Self {
+        let record = state.record(id).ok().flatten();
+        // Looked at after the record, which may have been another's.
+        let is_gone = !transition.is_in_place();
+        let is_tied = record.as_ref().is_some_and(|record| record.tied);
+        let (path, transition) = (state.path_of(id), Some(transition));
+        Self { backend, state, id, path, transition, record, is_tied, is_gone }
+    }
+
     /// A removal of a session that the caller holds, which is announced now.
     pub(super) fn of_held(
         backend: &'a dyn Backend,
@@ -167,6 +183,9 @@ impl<'a> Removal<'a> {
             return Ok(());
         }
         let owned_root = self.owned_root()?;
+        // While the folder is there: whoever has the name next has points of their own. Where that fails, the next
+        // collection of garbage finds them.
+        drop(self.state.store().and_then(|store| store.forget_points(self.id.as_str())));
         match self.machine() {
             Some(machine) => self.backend.destroy(machine).await?,
             None => self.backend.discard(&self.path).await?,
@@ -178,8 +197,6 @@ impl<'a> Removal<'a> {
         if self.transition.is_some_and(|transition| transition.is_in_place()) {
             self.backend.discard(&self.path).await?;
         }
-        // Where that fails, the next collection of garbage finds them.
-        drop(self.state.store().and_then(|store| store.forget_points(self.id.as_str())));
         // Whoever removes it puts that on record.
         self.state.forget_deletion(self.id);
         // Only sessions that outlive their owners are in the index.

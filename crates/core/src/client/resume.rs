@@ -156,7 +156,7 @@ impl Client {
         state.check_resumable()?;
         record.spec.storage = storage(&state.manifest)?;
         self.refresh_egress(&mut record).await?;
-        record.tied = options.tied_to_owner;
+        (record.tied, record.was_there) = (options.tied_to_owner, true);
         // The folder of the host may have been taken away meanwhile; what a session has itself stays.
         let workspace = record.spec.host_workspace.as_ref().is_none_or(|folder| folder.is_dir());
         let start = Start {

@@ -238,13 +238,10 @@ impl Client {
             report.session(id, why, Ok(()));
             return Ok(());
         }
-        // Announced again, and carried out: whoever does so takes the turn.
-        drop(transition);
+        // The turn is kept: without it the session could be gone, and another have its name.
         let backend = self.backend.as_ref();
-        let removed = match Removal::announce(backend, &self.state, id).await? {
-            Some(removal) => removal.carry_out().await,
-            None => Ok(()),
-        };
+        let removal = Removal::of_announced(backend, &self.state, id, transition);
+        let removed = removal.carry_out().await;
         self.audit_swept(id, why, None, &removed).await;
         report.session(id, why, removed);
         Ok(())
@@ -306,8 +303,9 @@ fn verdict_on(end: MachineEnd, record: Record, options: SweepOptions) -> Verdict
     if end.is_expired() {
         return Verdict::Keep;
     }
-    // One that was to end with its owner, and did, is nobody's.
-    match options.ended || (record.tied && end.is_abandoned()) {
+    // One that was to end with its owner, and did, is nobody's; but for one that there was before its owner went on with it.
+    let is_nobodys = record.tied && !record.was_there && end.is_abandoned();
+    match options.ended || is_nobodys {
         true => Verdict::Remove {
             why: end.detail.clone(),
             end: Some(end),

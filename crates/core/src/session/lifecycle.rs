@@ -23,7 +23,7 @@ use bastide_proto::Request;
 use serde_json::Value;
 
 use crate::client::dependencies::Dependencies;
-use crate::client::{DEFAULT_ROOT, shut_down};
+use crate::client::{DEFAULT_ROOT, hold_off, shut_down};
 use crate::compat::raise;
 use crate::events::Finished;
 use crate::journal::JournalOptions;
@@ -52,6 +52,7 @@ pub(crate) struct Lifecycle {
     closing: tokio::sync::Mutex<bool>,
     pub(super) is_started: AtomicBool,
     is_shut_down: AtomicBool,
+    is_lease_held_off: AtomicBool,
 }
 
 /// What of a session was there before it started.
@@ -103,6 +104,7 @@ impl Lifecycle {
             closing: tokio::sync::Mutex::default(),
             is_started: AtomicBool::new(is_started),
             is_shut_down: AtomicBool::new(false),
+            is_lease_held_off: AtomicBool::new(false),
         }
     }
 
@@ -382,10 +384,19 @@ impl Session {
         }
         self.compat().pty_terminate_all().await;
         self.life.is_started.store(false, Ordering::Release);
+        self.hold_off_lease().await;
         let released = self.release_mounts().await;
         shut_down(self.backend.as_ref(), &self.state, &self.machine).await?;
         self.life.is_shut_down.store(true, Ordering::Release);
         released
+    }
+
+    /// Keeps a lease from deleting what is about to be saved. One of a session that ends with this process deletes nothing.
+    async fn hold_off_lease(&self) {
+        let is_safe = self.keep_alive.is_some() || self.life.is_shut_down.load(Ordering::Acquire);
+        if !is_safe && !self.life.is_lease_held_off.swap(true, Ordering::AcqRel) {
+            hold_off(self.backend.as_ref(), &self.machine).await;
+        }
     }
 
     /// Runs the hooks, saves the workspace unless one of them failed, shuts down, and closes the
@@ -401,6 +412,7 @@ impl Session {
         if *is_closed {
             return Ok(());
         }
+        self.hold_off_lease().await;
         let mut done = self.life.hooks.run().await;
         if !self.life.hooks.have_failed() {
             let saved = self.save().await.map(drop);

@@ -68,6 +68,9 @@ pub(crate) struct Record {
     pub(crate) created_at_ms: u64,
     /// Whether it ends with the process that made it.
     pub(crate) tied: bool,
+    /// Whether it was there before whoever started its machine: its files are not theirs alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) was_there: bool,
     pub(crate) spec: MachineSpec,
     /// The environment every command starts with.
     pub(crate) env: Vec<(String, String)>,
@@ -104,6 +107,7 @@ impl Record {
             stage: Stage::Starting,
             created_at_ms: now_ms(),
             tied: true,
+            was_there: false,
             spec,
             env: Vec::new(),
             exposed_ports: Vec::new(),

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use super::limits::remove_noted;
 use super::mount_points;
-use super::tree::remove_tree;
+use super::tree::{remove_tree, remove_tree_with_last};
 use crate::jail::IdMap;
 use crate::sys::{Fork, exit_now, fork_into};
 
@@ -243,13 +243,17 @@ fn remove_outside(session_dir: &Path) -> io::Result<()> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidData.into());
     };
-    let (owner, own) = (owner_of(path)?, said_by_lock(session_dir)?);
-    if owner.is_empty() || owner != own {
+    // One that is gone, or never said so, is nobody's; and whoever was interrupted after it was gone may have left a
+    // session without its lock.
+    let owner = owner_of(path)?;
+    if owner.is_empty() || owner != said_by_lock(session_dir)? {
         return Ok(());
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let above = openat(CWD, above, flags, Mode::empty())?;
-    match remove_tree(above.as_fd(), &CString::new(name.as_bytes())?) {
+    // Whose it is goes last: what is left of a removal that was interrupted is still found by it.
+    let (name, last) = (CString::new(name.as_bytes())?, CString::new(OWNER)?);
+    match remove_tree_with_last(above.as_fd(), &name, &last) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
@@ -336,5 +340,50 @@ impl EndNote {
             Self::Abandoned => ("abandoned", "whoever started it ended too early".to_owned()),
         };
         format!("{{\"at_ms\":{at_ms},\"reason\":\"{reason}\",\"detail\":\"{detail}\"}}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session's folder that says which other one belongs to it, and the other.
+    fn session(home: &Path) -> (PathBuf, PathBuf) {
+        let (session, around) = (home.join("session"), home.join("around"));
+        fs::create_dir(&session).unwrap();
+        let mut lock = fs::File::create(session.join(LOCK_FILE)).unwrap();
+        lock.write_all(mark(&lock).unwrap().as_bytes()).unwrap();
+        make_around(&session, &around.join("work")).unwrap();
+        fs::create_dir(around.join("work")).unwrap();
+        fs::write(around.join("work/file"), "").unwrap();
+        (session, around)
+    }
+
+    #[test]
+    fn goes_with_the_folder_that_belongs_to_it() {
+        let home = tempfile::tempdir().unwrap();
+        let (session, around) = session(home.path());
+        remove(&session, None).unwrap();
+        assert!(!session.exists() && !around.exists());
+    }
+
+    #[test]
+    fn is_removed_by_the_next_who_tries_where_one_was_interrupted() {
+        let home = tempfile::tempdir().unwrap();
+        // The other folder was gone, and of its own the lock.
+        let (session, around) = session(home.path());
+        fs::remove_dir_all(&around).unwrap();
+        fs::remove_file(session.join(LOCK_FILE)).unwrap();
+        remove(&session, None).unwrap();
+        assert!(!session.exists());
+    }
+
+    #[test]
+    fn leaves_a_folder_that_says_it_is_anothers() {
+        let home = tempfile::tempdir().unwrap();
+        let (session, around) = session(home.path());
+        fs::write(around.join(OWNER), "another").unwrap();
+        remove(&session, None).unwrap();
+        assert!(!session.exists() && around.join("work/file").exists());
     }
 }

@@ -62,6 +62,29 @@ pub(super) fn remove_tree(above: BorrowedFd<'_>, name: &CStr) -> Result<()> {
     Ok(())
 }
 
+/// Removes the folder `name` of `above`; of what lies in the folder itself, `last` goes after everything else, so that
+/// whoever is interrupted leaves a folder that still has it.
+pub(super) fn remove_tree_with_last(above: BorrowedFd<'_>, name: &CStr, last: &CStr) -> Result<()> {
+    let folder = match open_folder(above, name) {
+        Err(Errno::NOENT) => return Ok(()),
+        folder => folder?,
+    };
+    let mut entries = Dir::read_from(&folder)?;
+    while let Some(entry) = entries.read() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." || name == last {
+            continue;
+        }
+        match unlinkat(&folder, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(Errno::ISDIR | Errno::PERM) => remove_tree(folder.as_fd(), name)?,
+            Err(errno) => return Err(errno),
+        }
+    }
+    remove_tree(above, name)
+}
+
 /// A folder on the way down.
 struct Level {
     name: CString,
@@ -196,6 +219,19 @@ mod tests {
         remove_tree(scratch.held().as_fd(), c"tree").unwrap();
         assert!(!scratch.0.join("tree").exists());
         assert_eq!(fs::read(kept.join("file")).unwrap(), b"kept");
+    }
+
+    #[test]
+    fn removes_all_but_the_last_first() {
+        let scratch = Scratch::new("ordered-tree");
+        fs::create_dir_all(scratch.0.join("tree/folder/deeper")).unwrap();
+        for file in ["tree/last", "tree/file", "tree/folder/last", "tree/folder/deeper/file"] {
+            fs::write(scratch.0.join(file), "").unwrap();
+        }
+        let held = scratch.held();
+        remove_tree_with_last(held.as_fd(), c"tree", c"last").unwrap();
+        assert!(!scratch.0.join("tree").exists());
+        remove_tree_with_last(held.as_fd(), c"tree", c"last").unwrap();
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::trials;
 pub(super) const TRIALS: &[Trial] = trials![
     expires_with_nobody_there_and_begins_anew_when_resumed,
     leaves_nothing_if_its_lease_says_so,
+    keeps_what_is_closed_though_its_lease_would_delete_it,
     lasts_as_long_as_somebody_says,
     is_not_idle_while_anything_runs_in_it,
     many_expire_within_a_second_of_their_time,
@@ -93,6 +94,24 @@ async fn leaves_nothing_if_its_lease_says_so(context: Context) -> Outcome {
     let options = CreateOptions::default().id(id);
     let again = client.create(&Manifest::default(), options).await?;
     Ok(again.delete().await?)
+}
+
+/// Whoever closes a session wants its files kept, however long that takes.
+async fn keeps_what_is_closed_though_its_lease_would_delete_it(context: Context) -> Outcome {
+    let client = context.client();
+    let lease = LeaseOptions::default().ttl(millis(4000)).then(LeaseEnd::Delete);
+    let session = make(&context, lease).await?;
+    let id = session.id().clone();
+    session.compat().register_pre_stop_hook(|| {
+        Box::pin(async {
+            tokio::time::sleep(millis(6000)).await;
+            Ok(())
+        })
+    });
+    session.close().await?;
+    assert_eq!(client.inspect(&id).await?.status, SessionStatus::Stopped);
+    assert!(client.delete(&id).await?);
+    Ok(())
 }
 
 async fn lasts_as_long_as_somebody_says(context: Context) -> Outcome {

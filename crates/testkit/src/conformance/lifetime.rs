@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
 use bastide::{
-    Client, CreateOptions, ErrorKind, Session, SessionFolder, SessionId, SessionStatus,
-    SweepOptions,
+    Client, CreateOptions, ErrorKind, ResumeOptions, Session, SessionFolder, SessionId,
+    SessionStatus, SweepOptions,
 };
 
 use crate::suite::{Context, Outcome, Trial, TrialError, running, say, sweeping, unswept};
@@ -15,6 +15,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     outlives_its_maker_and_is_found_again,
     ends_with_its_owner,
     stops_and_resumes_with_its_files,
+    keeps_what_was_there_when_whoever_went_on_with_it_is_gone,
     t24_is_made_again_under_the_same_name_in_a_tight_loop,
     t25_is_deleted_from_every_state,
     is_deleted_while_it_is_made,
@@ -117,6 +118,26 @@ async fn stops_and_resumes_with_its_files(context: Context) -> Outcome {
     assert_eq!(client.inspect(&id).await?.status, SessionStatus::Running);
     let again = client.resume(&id).await?;
     assert_eq!(say(&again, "cat file").await?, "kept\n", "one that runs is gone on with");
+    Ok(session.delete().await?)
+}
+
+/// A machine may end with the process that started it; the session is older than both.
+async fn keeps_what_was_there_when_whoever_went_on_with_it_is_gone(context: Context) -> Outcome {
+    let _home = sweeping().await;
+    let client = context.client();
+    let session = make(&client, untied()).await?;
+    let id = session.id().clone();
+    say(&session, "echo kept > file").await?;
+    drop(session);
+    client.stop(&id).await?;
+    drop(client.resume_with(&id, ResumeOptions::default().tied()).await?);
+    until(&client, &id, Some(SessionStatus::Ended), SOON).await?;
+    let swept = client.sweep().await?;
+    assert!(swept.removed.iter().all(|one| one.id.as_ref() != Some(&id)), "{swept:?}");
+    let session = client.resume(&id).await?;
+    if context.backend.keeps_files() {
+        assert_eq!(say(&session, "cat file").await?, "kept\n");
+    }
     Ok(session.delete().await?)
 }
 
