@@ -9,7 +9,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
@@ -123,13 +123,15 @@ impl Connection {
         }
         let live = &*now;
         let (mut parts, body) = request.into_parts();
-        let authority = authority_of(&parts)?;
+        let mut authority = authority_of(&parts)?;
         let target = match &in_flight.query {
             Some(query) => format!("{}?{query}", in_flight.path.as_str()),
             None => in_flight.path.as_str().to_owned(),
         };
         let sent = self.put_secrets(live, &found, &target, &mut parts.headers)?;
+        // What a program sends along might change what others get.
         let package = self.package(live, &found, &in_flight, &parts.headers, &sent);
+        let package = package.filter(|_| body.is_end_stream());
         if let Some((cache, key)) = &package {
             if let Some(response) = cache.find(key).await {
                 self.note_allowed(live, &found, &in_flight, response.status(), true);
@@ -137,6 +139,7 @@ impl Connection {
                 return Ok(kept);
             }
             plain_headers(&mut parts.headers);
+            authority = HeaderValue::from_str(key.authority()).unwrap_or(authority);
         }
         let upstream_sender =
             self.way(live, found.rule, upgrade.is_some()).await.map_err(|error| {
@@ -191,9 +194,10 @@ impl Connection {
         let path = request.path.as_str();
         let is_kept = rule.cache
             && self.is_tls
+            && rule.inject.is_empty()
             && sent.is_empty()
             && is_kept(&request.method, path, request.query.as_deref(), headers);
-        let key = || Key::new(&live.policy, &self.flow.host, self.flow.port, path);
+        let key = || Key::new(&live.policy, rule, &self.flow.host, self.flow.port, path);
         is_kept.then(|| (cache, key()))
     }
 
