@@ -307,8 +307,13 @@ impl Connection {
             Some((host, port)) if !port.contains(']') => (host, Some(port)),
             _ => (authority, None),
         };
-        let port_fits = port.is_none_or(|port| port.parse() == Ok(self.flow.port));
-        port_fits && Host::parse(host).is_ok_and(|host| host == self.flow.host)
+        // It is sent as it was written: whoever reads it must not need the rules by which it is understood here.
+        let is_plain = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+        let port_fits =
+            port.is_none_or(|port| is_plain(port) && port.parse() == Ok(self.flow.port));
+        authority.is_ascii()
+            && port_fits
+            && Host::parse(host).is_ok_and(|host| host == self.flow.host)
     }
 
     /// Sets what the rule injects, and fills placeholders.
