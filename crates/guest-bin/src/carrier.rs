@@ -54,25 +54,30 @@ impl Place {
         hash: &str,
         carriers: &[PathBuf],
     ) -> io::Result<Vec<u8>> {
-        let found = carriers.iter().find_map(|path| self.read_from(path, length, hash).ok());
-        found.ok_or_else(|| {
-            let shown: Vec<_> = carriers.iter().map(|path| path.display().to_string()).collect();
-            let message = format!(
-                "the program `bastide` of this version, which has the {name} in it, is not where it was installed ({}): install the \
-                 package again",
-                shown.join(", ")
-            );
-            io::Error::new(io::ErrorKind::NotFound, message)
-        })
+        let mut looked_at = Vec::new();
+        for path in carriers {
+            match self.read_from(path, length, hash) {
+                Ok(bytes) => return Ok(bytes),
+                Err(why) => looked_at.push(format!("{}: {why}", path.display())),
+            }
+        }
+        let message = format!(
+            "the program `bastide` of this version, which has the {name} in it, cannot be read where it was installed ({}): install \
+             the package again",
+            looked_at.join("; ")
+        );
+        Err(io::Error::new(io::ErrorKind::NotFound, message))
     }
 
     fn read_from(self, carrier: &Path, length: usize, hash: &str) -> io::Result<Vec<u8>> {
+        let file = File::open(carrier)?;
         let mut compressed = vec![0; self.length];
-        File::open(carrier)?.read_exact_at(&mut compressed, self.offset)?;
-        let bytes = zstd::bulk::decompress(&compressed, length)?;
-        match blake3::hash(&bytes).to_hex().as_str() == hash {
-            true => Ok(bytes),
-            false => Err(io::Error::other("it is another version")),
+        let read = file.read_exact_at(&mut compressed, self.offset);
+        // One that ends before, or has something else there, is as much another version as one with another program.
+        let bytes = read.and_then(|()| zstd::bulk::decompress(&compressed, length));
+        match bytes {
+            Ok(bytes) if blake3::hash(&bytes).to_hex().as_str() == hash => Ok(bytes),
+            _ => Err(io::Error::other("another version, or another program")),
         }
     }
 }
@@ -108,7 +113,11 @@ mod tests {
         assert_eq!(read(&[&wrong[..], &[right]].concat()).unwrap(), program);
         let error = read(&wrong).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
-        assert!(error.to_string().contains("other"), "{error}");
+        let said = error.to_string();
+        for (path, why) in wrong.iter().zip(["No such file", "another version", "another version"])
+        {
+            assert!(said.contains(&format!("{}: {why}", path.display())), "{said}");
+        }
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub fn pod_files(most: usize) -> io::Result<Vec<Vec<PodFile>>> {
     let room = most.checked_sub(loader.len()).filter(|room| *room > 0);
     let room = room.ok_or_else(|| io::Error::other("there is no room for the loader"))?;
     let guest = GUEST.compressed();
+    if guest.is_empty() {
+        return Err(io::Error::other("another program has the guest: pods get it from that one"));
+    }
     let (first, rest) = guest.split_at(room.min(guest.len()));
     let part = |number, content| PodFile { name: format!("part-{number}"), content };
     let loader = PodFile { name: "loader".to_owned(), content: loader };

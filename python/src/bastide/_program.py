@@ -44,7 +44,7 @@ def program() -> str:
     """Where the program is."""
     looked_at = places()
     for place in looked_at:
-        if os.access(place, os.X_OK):
+        if os.path.isfile(place) and os.access(place, os.X_OK):
             return place
     raise Unsupported(
         f"the program `bastide` is at none of {', '.join(looked_at)}",

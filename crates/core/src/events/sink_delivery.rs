@@ -213,6 +213,14 @@ impl SinkDelivery {
         Some(Arc::new(event))
     }
 
+    /// Whether any sink of this delivery hears of operations that are not the reference's.
+    pub(crate) fn is_extended(&self) -> bool {
+        match self.sink.members() {
+            Some(_) => self.members.iter().any(Self::is_extended),
+            None => self.sink.options().extended,
+        }
+    }
+
     /// How much of a command's output any sink of this delivery may be told, in bytes of each stream.
     pub(crate) fn output_wanted(&self, policies: &Policies, op: &str) -> usize {
         let of_members = self.members.iter().map(|member| member.output_wanted(policies, op));

@@ -9,7 +9,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
@@ -124,13 +124,15 @@ impl Connection {
         }
         let active = &*now;
         let (mut parts, body) = request.into_parts();
-        let authority = authority_of(&parts)?;
+        let mut authority = authority_of(&parts)?;
         let target = match &in_flight.query {
             Some(query) => format!("{}?{query}", in_flight.path.as_str()),
             None => in_flight.path.as_str().to_owned(),
         };
         let sent = self.put_secrets(active, &found, &target, &mut parts.headers)?;
+        // What a program sends along might change what others get.
         let package = self.package(active, &found, &in_flight, &parts.headers, &sent);
+        let package = package.filter(|_| body.is_end_stream());
         if let Some((cache, key)) = &package {
             if let Some(response) = cache.find(key).await {
                 self.note_allowed(active, &found, &in_flight, response.status(), true);
@@ -138,6 +140,7 @@ impl Connection {
                 return Ok(kept);
             }
             plain_headers(&mut parts.headers);
+            authority = HeaderValue::from_str(key.authority()).unwrap_or(authority);
         }
         let upstream_sender =
             self.upstream_sender(active, found.rule, upgrade.is_some()).await.map_err(|error| {
@@ -192,9 +195,10 @@ impl Connection {
         let path = request.path.as_str();
         let is_kept = rule.cache
             && self.is_tls
+            && rule.inject.is_empty()
             && sent.is_empty()
             && is_kept(&request.method, path, request.query.as_deref(), headers);
-        let key = || CacheKey::new(&active.policy, &self.flow.host, self.flow.port, path);
+        let key = || CacheKey::new(&active.policy, rule, &self.flow.host, self.flow.port, path);
         is_kept.then(|| (cache, key()))
     }
 
@@ -308,8 +312,13 @@ impl Connection {
             Some((host, port)) if !port.contains(']') => (host, Some(port)),
             _ => (authority, None),
         };
-        let port_fits = port.is_none_or(|port| port.parse() == Ok(self.flow.port));
-        port_fits && Host::parse(host).is_ok_and(|host| host == self.flow.host)
+        // It is sent as it was written: whoever reads it must not need the rules by which it is understood here.
+        let is_plain = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+        let port_fits =
+            port.is_none_or(|port| is_plain(port) && port.parse() == Ok(self.flow.port));
+        authority.is_ascii()
+            && port_fits
+            && Host::parse(host).is_ok_and(|host| host == self.flow.host)
     }
 
     /// Sets what the rule injects, and fills placeholders.

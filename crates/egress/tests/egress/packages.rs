@@ -29,6 +29,11 @@ fn counting(outside: &Outside, headers: &'static str) -> (u16, Arc<AtomicUsize>)
                 let Ok(byte) = stream.read_u8().await else { return };
                 head.push(byte);
             }
+            let said = String::from_utf8_lossy(&head).to_lowercase();
+            let length = said.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let mut content = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+            let Ok(_) = stream.read_exact(&mut content).await else { return };
+            head.extend(content);
             asked.fetch_add(1, Ordering::SeqCst);
             let body = String::from_utf8_lossy(&head).into_owned();
             let length = body.len();
@@ -105,6 +110,41 @@ async fn are_fetched_once_for_all_sessions_and_looked_at_again() {
     let third = session(&outside, &other, port, folder.path()).await;
     fetch(&third, port, "/a-1.0.tgz", "").await;
     assert_eq!(count(), before + 2);
+}
+
+/// A server may answer by anything it is told, and others would get that answer.
+#[tokio::test]
+async fn are_not_changed_by_what_a_program_sends_along() {
+    let outside = Outside::new();
+    let (port, asked) = counting(&outside, "");
+    let folder = tempfile::tempdir().unwrap();
+    let kept = || std::fs::read_dir(folder.path()).unwrap().count();
+    let world = session(&outside, &policy(port, ""), port, folder.path()).await;
+    let say = async |request: &str| {
+        let stream = world.dial_tls("a.org", port, world.session_roots(), &[]).await.unwrap();
+        talk(stream, request).await
+    };
+    for (more, content) in [("Content-Length: 4\r\n", "evil"), ("Private-Token: evil\r\n", "")] {
+        let said = say(&format!("{}{content}", get("a.org", "/a-1.0.tgz", more))).await;
+        assert_eq!((status(&said), kept()), ("200", 0), "{said}");
+        assert!(said.contains("evil"), "it reaches the server as it was said: {said}");
+    }
+    // However a program writes the host, the server is told it in one way.
+    let said = say(&get("A.Org.", "/a-1.0.tgz", "")).await;
+    assert_eq!((status(&said), kept()), ("200", 2), "{said}");
+    assert!(said.contains(&format!("host: a.org:{port}\r\n")), "{said}");
+    // What follows a wish for something else than HTTP was not looked at, so it is not answered.
+    let upgrade = "GET /a-1.0.tgz HTTP/1.1\r\nHost: a.org\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let said = say(&format!("{upgrade}GET / HTTP/1.1\nHost: a.org\nConnection: close\n\n")).await;
+    assert_eq!(said.matches("HTTP/1.1 200").count(), 1, "{said}");
+    assert_eq!((asked.load(Ordering::SeqCst), kept()), (4, 2));
+    world.end().await;
+    // What a rule says along is said.
+    let injects = "  cache: true\n  inject: [{header: x-tenant, value: own}]\n";
+    let policy = policy(port, "").replace("  cache: true\n", injects);
+    let world = session(&outside, &policy, port, folder.path()).await;
+    let said = fetch(&world, port, "/a-1.0.tgz", "").await;
+    assert!(said.contains("x-tenant: own"), "{said}");
 }
 
 #[tokio::test]

@@ -50,6 +50,7 @@ fn policy(port: u16, dns: &str, more: &str) -> String {
     )
 }
 
+/// T18.
 #[tokio::test]
 async fn is_never_a_private_place_by_itself() {
     let port = http();

@@ -78,7 +78,11 @@ async fn is_refused_where_it_can_be_read_in_two_ways() {
     let port = http();
     let world = World::new(&policy(port), &[port]).await;
     let big = format!("GET /ok/ HTTP/1.1\r\nHost: b.org\r\nx: {}\r\n\r\n", "y".repeat(65 << 10));
+    let signed = format!("GET /x HTTP/1.1\r\nHost: b.org:+{port}\r\n\r\n");
     for (request, code) in [
+        (signed.as_str(), "421"),
+        // The letter is another, which names of hosts take for the same.
+        ("GET /x HTTP/1.1\r\nHost: \u{ff42}.org\r\n\r\n", "421"),
         ("GET /x HTTP/1.1\r\nHost: a.org\r\n\r\n", "421"),
         ("GET /x HTTP/1.1\r\nHost: b.org:1\r\n\r\n", "421"),
         ("GET /x HTTP/1.1\r\n\r\n", "400"),

@@ -19,16 +19,13 @@ use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 
-use super::egress::{add_certificate, bundle_file, open_bundle};
+use super::egress::{MAX_BUNDLE, add_certificate, bundle_file, open_bundle};
 use crate::jail::{StepContext, StepError, join};
 use crate::sys::{Fork, close_inherited, exit_now, fork, fork_into};
 use crate::{egress_listeners, packet};
 
 /// How long a child may take for its few calls to the kernel.
 const CHILD: Duration = Duration::from_secs(10);
-
-/// The most bytes of certificates that an image may have in one file.
-const MAX_BUNDLE: u64 = 8 << 20;
 
 /// Where images keep the certificates that programs trust, in one file.
 const IMAGE_BUNDLES: [&str; 5] = [
@@ -126,8 +123,11 @@ impl ContainerProcess {
 /// In the mounts of the container, while programs may read what is there.
 fn add_another(certificate: &[u8]) -> io::Result<()> {
     for path in IMAGE_BUNDLES {
-        if let Ok(mut file) = open_inside(path, OFlags::RDWR | OFlags::APPEND) {
-            add_certificate(&mut file, &block(certificate))?;
+        let Ok(mut file) = open_inside(path, OFlags::RDWR | OFlags::APPEND) else { continue };
+        match add_certificate(&mut file, &block(certificate)) {
+            // Commands made something else of it, which no program reads as certificates.
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {}
+            added => added?,
         }
     }
     Ok(())

@@ -42,6 +42,9 @@ const DEATHS_WITHIN: Duration = Duration::from_secs(60);
 /// What the kernel writes at once.
 const PAGE: usize = 4096;
 
+/// The most bytes of certificates that are read from one file: commands may make files of an image as large as they like.
+pub(super) const MAX_BUNDLE: u64 = 8 << 20;
+
 /// The ports that names are asked for at.
 const NAMES: [EgressListener; 2] = [
     EgressListener { port: 53, transport: Transport::Udp },
@@ -406,7 +409,10 @@ pub(super) fn open_bundle(bundle: &TrustBundle) -> io::Result<File> {
 /// Adds a certificate to a file that programs may read meanwhile, unless it is there.
 pub(super) fn add_certificate(file: &mut File, certificate: &[u8]) -> io::Result<()> {
     let mut known = Vec::new();
-    file.read_to_end(&mut known)?;
+    Read::take(&mut *file, MAX_BUNDLE + 1).read_to_end(&mut known)?;
+    if u64::try_from(known.len()).is_ok_and(|length| length > MAX_BUNDLE) {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
     if known.windows(certificate.len()).any(|part| part == certificate) {
         return Ok(());
     }
@@ -469,5 +475,16 @@ mod tests {
             before = now;
         }
         assert_eq!(std::fs::metadata(&bundle.path).unwrap().ino(), inode);
+    }
+
+    #[test]
+    fn reads_no_file_that_commands_made_huge() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bundle");
+        let mut file = File::options().read(true).append(true).create(true).open(&path).unwrap();
+        file.set_len(1 << 32).unwrap();
+        let added = add_certificate(&mut file, b"certificate\n");
+        assert_eq!(added.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(file.metadata().unwrap().len(), 1 << 32);
     }
 }

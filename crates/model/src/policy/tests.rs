@@ -248,6 +248,24 @@ fn keeps_packages_of_presets_that_come_by_tls_and_reads_them() {
     );
 }
 
+/// T17.
+#[test]
+fn decides_by_the_first_rule_that_fits_and_names_it() {
+    let policy =
+        parse("rules:\n- allow: jira.foo.com\n- deny: '**.foo.com'\n- allow: '*'\n").unwrap();
+    for (name, verdict, rule) in [
+        ("jira.foo.com", Verdict::Allow, 0),
+        ("a.jira.foo.com", Verdict::Deny, 1),
+        ("wiki.foo.com", Verdict::Deny, 1),
+        ("foo.com", Verdict::Allow, 2),
+        ("example.org", Verdict::Allow, 2),
+    ] {
+        let host = Host::parse(name).unwrap();
+        let found = policy.explain(&Flow { host: &host, port: 443, http: None });
+        assert_eq!((found.verdict, found.rule), (verdict, Some(rule)), "{name}");
+    }
+}
+
 #[test]
 fn leads_names_to_private_places_only_where_somebody_says_so() {
     let policy = parse(

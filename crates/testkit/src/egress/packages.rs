@@ -191,7 +191,7 @@ async fn go_fetches_by_tls(context: Context) -> Outcome {
     both(&context, "go", lines, "page").await
 }
 
-/// It has no library that would read a variable for it.
+/// T19: it has no library that would read a variable for it.
 async fn a_static_program_fetches(context: Context) -> Outcome {
     let lines = "env -i $(command -v busybox) wget -q -O - $PLAIN/page";
     both(&context, "busybox", lines, "page").await

@@ -14,7 +14,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     keeps_servers_inside_apart,
 ];
 
-/// T16.
+/// What a rule allows is reached, and nothing beside it.
 async fn reaches_what_the_policy_names_and_nothing_else(context: Context) -> Outcome {
     let (allowed, canary) = (Greeter::start()?, Greeter::anywhere()?);
     let session = session(&context, policy_for(&allowed)?).await?;
@@ -67,7 +67,7 @@ async fn refuses_at_once_what_nobody_listens_to(context: Context) -> Outcome {
     Ok(session.delete().await?)
 }
 
-/// T17: whichever server is asked, the proxy answers, and asks nobody.
+/// Whichever server is asked, the proxy answers, and asks nobody.
 async fn asks_no_name_server_of_anybodys_choice(context: Context) -> Outcome {
     let allowed = Greeter::start()?;
     let session = session(&context, policy_for(&allowed)?).await?;

@@ -52,6 +52,7 @@ async fn refuses_what_makes_no_sense_before_anything_is_made(context: Context) -
     Ok(())
 }
 
+/// T16.
 async fn refuses_a_policy_where_no_rung_holds_it(context: Context) -> Outcome {
     let allowed = Greeter::start()?;
     let options = CreateOptions::default().policy(policy_for(&allowed)?);

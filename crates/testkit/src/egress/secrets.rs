@@ -18,6 +18,7 @@ fn with_secret() -> String {
     )
 }
 
+/// T21, but for snapshots and core dumps.
 async fn keeps_values_outside(context: Context) -> Outcome {
     let session = session(&context, policy(&with_secret())?).await?;
     let inside = say(&session, "echo \"$API_KEY\"").await?;

@@ -99,7 +99,13 @@ pub(super) fn is_denied(note: &Value) -> bool {
 
 fn row(note: &Value) -> [String; 5] {
     let port = note.get("port").and_then(Value::as_u64).unwrap_or_default();
-    let request: Vec<_> = [text(note, "method"), text(note, "path")]
+    // Why something is refused is a word of its own; how something came about that was allowed is said here alone.
+    let detail = match text(note, "detail") {
+        "" => String::new(),
+        _ if is_denied(note) => String::new(),
+        detail => format!("({detail})"),
+    };
+    let request: Vec<_> = [text(note, "method"), text(note, "path"), detail.as_str()]
         .into_iter()
         .filter(|part| !part.is_empty())
         .collect();
@@ -110,4 +116,25 @@ fn row(note: &Value) -> [String; 5] {
         format!("{}:{port}", text(note, "host")),
         request.join(" "),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn says_what_came_from_the_package_cache() {
+        let note = json!({"decision": "allow", "why": "rule", "protocol": "tls", "host": "a.org", "port": 443,
+                          "method": "GET", "path": "/a.tgz", "detail": "from the package cache"});
+        let [.., place, request] = row(&note);
+        assert_eq!(
+            (place.as_str(), request.as_str()),
+            ("a.org:443", "GET /a.tgz (from the package cache)")
+        );
+        let denied = json!({"decision": "deny", "method": "GET", "path": "/", "detail": "no rule"});
+        let [.., request] = row(&denied);
+        assert_eq!(request, "GET /");
+    }
 }

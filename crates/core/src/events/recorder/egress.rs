@@ -13,6 +13,7 @@ use crate::backend::SessionId;
 use crate::events::EventOptions;
 use crate::events::audit::{self, Auditor};
 use crate::events::redact::Redactor;
+use crate::events::sink_delivery::SinkDelivery;
 use crate::events::trace::Names;
 
 /// The word for it in events.
@@ -43,13 +44,15 @@ impl Recorder {
         if !audit::has_egress_notes(home, id) {
             return Ok(());
         }
+        let is_heard = self.deliveries.iter().any(SinkDelivery::is_extended);
         let noted = match &self.audit {
             Some(audit) => audit.take_notes().await?,
-            None if self.deliveries.is_empty() => return Ok(()),
+            // They stay for whoever asks what was decided.
+            None if !is_heard => return Ok(()),
             // What cannot be read now is read the next time.
             None => audit::take_egress_notes(home, id).unwrap_or_default(),
         };
-        if self.deliveries.is_empty() {
+        if !is_heard {
             return Ok(());
         }
         for note in noted {
@@ -134,5 +137,20 @@ mod tests {
         assert_eq!(shown, want, "{text}");
         assert_eq!(events[3]["data"]["bytes_in"], 7);
         assert_eq!(events[3]["duration_ms"], 2000.0);
+    }
+
+    #[tokio::test]
+    async fn leaves_what_was_noted_where_nobody_would_hear_it() {
+        let home = tempfile::tempdir().unwrap();
+        let id = SessionId::random();
+        let path = egress_notes(home.path(), &id);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let note = json!({"ts_ms": 5000, "decision": "deny", "why": "no_rule", "host": "a.test"});
+        std::fs::write(&path, format!("{note}\n")).unwrap();
+        let sink = JsonlOutbox::new(home.path().join("events")).options(SinkOptions::sync());
+        let options = EventOptions::new().sink(sink);
+        Recorder::tell_network_of(&options, home.path(), &id, None).await.unwrap();
+        let left = std::fs::read_to_string(&path).unwrap();
+        assert!(left.contains("a.test"), "{left}");
     }
 }
