@@ -39,11 +39,13 @@ pub use session::command::{Command, Input};
 pub use session::files::{
     Content, ExtractOptions, FileChange, FileInfo, FileKind, FileReader, Files, Watch, WriteOptions,
 };
+pub use session::journal::SessionJournal;
 pub use session::lifecycle::{ConcurrencyLimits, ProgressListener};
 pub use session::output::Output;
 pub use session::process::{
     Exit, OutputEvent, Process, ProcessId, ProcessInfo, ProcessWriter, Reason,
 };
+pub use session::snapshot::SessionSnapshots;
 pub use session::usage::{Usage, UsageSource};
 pub use snapshot::store::{SnapshotInfo, Store};
 pub use snapshot::{

@@ -5,13 +5,13 @@ mod detach;
 pub(crate) mod environment;
 mod events;
 pub(crate) mod files;
-mod journal;
+pub(crate) mod journal;
 pub(crate) mod lifecycle;
 pub(crate) mod output;
 mod ports;
 pub(crate) mod process;
 pub(crate) mod retry;
-mod snapshot;
+pub(crate) mod snapshot;
 pub(crate) mod usage;
 
 use std::sync::Arc;

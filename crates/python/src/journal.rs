@@ -23,7 +23,7 @@ pub(crate) fn checkpoint(
     name: Option<String>,
 ) -> PyResult<Py<PyAny>> {
     let session = session.share()?;
-    let work = async move { session.checkpoint(name.as_deref()).await };
+    let work = async move { session.journal().checkpoint(name.as_deref()).await };
     call(py, "checkpoint", work, |py, made: CheckpointReport| {
         let mut shown = point(&made.point);
         shown["processes"] = json!(made.processes);
@@ -46,7 +46,7 @@ pub(crate) fn diff(
     path: Option<String>,
 ) -> PyResult<Py<PyAny>> {
     let session = session.share()?;
-    let work = async move { session.diff(range.as_deref(), path.as_deref()).await };
+    let work = async move { session.journal().diff(range.as_deref(), path.as_deref()).await };
     call(py, "diff", work, |py, found: DiffReport| {
         let files: Vec<_> = found.files.iter().map(file).collect();
         convert::json(py, &json!({ "from": found.from, "to": found.to, "files": files }))
@@ -57,14 +57,14 @@ pub(crate) fn diff(
 #[pyfunction]
 pub(crate) fn undo(py: Python<'_>, session: &NativeSession, steps: usize) -> PyResult<Py<PyAny>> {
     let session = session.share()?;
-    call(py, "undo", async move { session.undo(steps).await }, transition)
+    call(py, "undo", async move { session.journal().undo(steps).await }, transition)
 }
 
 /// Takes the last undo back.
 #[pyfunction]
 pub(crate) fn redo(py: Python<'_>, session: &NativeSession) -> PyResult<Py<PyAny>> {
     let session = session.share()?;
-    call(py, "redo", async move { session.redo().await }, transition)
+    call(py, "redo", async move { session.journal().redo().await }, transition)
 }
 
 /// Makes a file or a folder what it was at a point.
@@ -76,7 +76,7 @@ pub(crate) fn restore_path(
     point: String,
 ) -> PyResult<Py<PyAny>> {
     let session = session.share()?;
-    let work = async move { session.restore_path(&path, &point).await };
+    let work = async move { session.journal().restore_path(&path, &point).await };
     call(py, "restore_path", work, transition)
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn merge(
     fork: &NativeSession,
 ) -> PyResult<Py<PyAny>> {
     let (session, fork) = (session.share()?, fork.share()?);
-    let work = async move { session.merge(&fork).await };
+    let work = async move { session.journal().merge(&fork).await };
     call(py, "merge", work, |py, done: MergeReport| {
         let mut shown = changed(&done.transition);
         let conflicts = done.conflicts.iter();

@@ -62,7 +62,7 @@ impl NativeStore {
         let (store, session) = (Arc::clone(self.store.get()?), session.share()?);
         let work = async move {
             session.compat().set_persist_workspace_skip_paths(&skip)?;
-            session.save_snapshot(&store, &name, None).await
+            session.snapshots(&store).save(&name, None).await
         };
         call(py, "stop", work, |py, report| {
             let shown = json!({
@@ -85,7 +85,7 @@ impl NativeStore {
         name: String,
     ) -> PyResult<Py<PyAny>> {
         let (store, session) = (Arc::clone(self.store.get()?), session.share()?);
-        let work = async move { session.restore_snapshot(&store, &name, None).await };
+        let work = async move { session.snapshots(&store).restore(&name, None).await };
         call(py, "start", work, convert::nothing)
     }
 

@@ -14,6 +14,10 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Where everything is put.
 const OUT: &str = "target/dist-out";
 
+/// What SQLite is built without: searches of text and of space, which the index of sessions has none of.
+const SQLITE_FLAGS: &str = "-USQLITE_ENABLE_FTS3 -USQLITE_ENABLE_FTS3_PARENTHESIS \
+    -USQLITE_ENABLE_FTS5 -USQLITE_ENABLE_RTREE -USQLITE_ENABLE_DBSTAT_VTAB";
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Build the program twice, in two folders, and fail if the two differ
@@ -85,6 +89,7 @@ fn build(folder: &Path) -> Outcome<PathBuf> {
         ["build", "--locked", "--profile", "dist", "--package", "bastide-cli", "--target", TARGET];
     let mut command = cargo(&build);
     command.arg("--target-dir").arg(folder).env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
+    command.env("LIBSQLITE3_FLAGS", SQLITE_FLAGS);
     run_command(&mut command)?;
     Ok(folder.join(TARGET).join("dist/bastide"))
 }

@@ -248,14 +248,14 @@ async fn keeps_stores_out_of_snapshots(_: Context) -> Outcome {
     let session = trying.started(&manifest).await?;
     session.files().write("own", "kept").await?;
     let store = bastide::Store::open(trying.setting.home.path().join("snapshots"))?;
-    session.save_snapshot(&store, "one", None).await?;
+    session.snapshots(&store).save("one", None).await?;
     assert_eq!(say(&session, "cat data/seed").await?, "from the store", "it is still mounted");
     say(&session, "rm own; echo more > data/more").await?;
-    session.restore_snapshot(&store, "one", None).await?;
+    session.snapshots(&store).restore("one", None).await?;
     assert_eq!(say(&session, "cat own data/seed data/more").await?, "keptfrom the storemore\n");
     let client = trying.client()?;
     let plain = client.create(&Manifest::default(), CreateOptions::default()).await?;
-    plain.restore_snapshot(&store, "one", None).await?;
+    plain.snapshots(&store).restore("one", None).await?;
     assert_eq!(
         say(&plain, "find . -type f").await?,
         "./own\n",

@@ -31,7 +31,7 @@ pub(crate) struct CheckpointArgs {
 pub(crate) async fn run(ui: &mut Ui, args: CheckpointArgs) -> Result<ExitCode> {
     let client = clients()?;
     let session = client.attach(&client.find(&args.id)?).await?;
-    let made = session.checkpoint(args.name.as_deref()).await?;
+    let made = session.journal().checkpoint(args.name.as_deref()).await?;
     if args.json {
         let mut object = describe(&made.point, true);
         object["processes"] = json!(made.processes);

@@ -38,7 +38,7 @@ pub(crate) async fn run(ui: &mut Ui, args: DiffArgs) -> Result<ExitCode> {
     let client = clients()?;
     let session = client.attach(&client.find(&args.id)?).await?;
     let range = args.range.as_deref().filter(|range| *range != "..");
-    let found = session.diff(range, args.path.as_deref()).await?;
+    let found = session.journal().diff(range, args.path.as_deref()).await?;
     if args.json {
         let file = |file: &FileDiff| {
             json!({

@@ -36,7 +36,7 @@ pub(crate) async fn run(ui: &mut Ui, args: MergeArgs) -> Result<ExitCode> {
     let client = clients()?;
     let session = client.attach(&client.find(&args.id)?).await?;
     let fork = client.attach(&client.find(&args.from)?).await?;
-    let done = session.merge(&fork).await?;
+    let done = session.journal().merge(&fork).await?;
     if args.json {
         let mut object = object(&done.transition);
         object["merged"] = json!(done.merged);

@@ -25,6 +25,6 @@ pub(crate) struct RedoArgs {
 pub(crate) async fn run(ui: &mut Ui, args: RedoArgs) -> Result<ExitCode> {
     let client = clients()?;
     let session = client.attach(&client.find(&args.id)?).await?;
-    show(ui, &session.redo().await?, args.json)?;
+    show(ui, &session.journal().redo().await?, args.json)?;
     Ok(ExitCode::SUCCESS)
 }

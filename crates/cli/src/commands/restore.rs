@@ -35,6 +35,6 @@ pub(crate) async fn run(ui: &mut Ui, args: RestoreArgs) -> Result<ExitCode> {
     };
     let client = clients()?;
     let session = client.attach(&client.find(&args.id)?).await?;
-    show(ui, &session.restore_path(path, point).await?, args.json)?;
+    show(ui, &session.journal().restore_path(path, point).await?, args.json)?;
     Ok(ExitCode::SUCCESS)
 }

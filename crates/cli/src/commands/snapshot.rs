@@ -193,7 +193,7 @@ async fn save(
     json: bool,
 ) -> Result<ExitCode> {
     if let Some((session, point)) = session.split_once('@') {
-        let info = attached(session).await?.save_point(point, name).await?;
+        let info = attached(session).await?.journal().save_point(point, name).await?;
         match json {
             true => ui.json(&describe(&info))?,
             false => ui.line(&info.fingerprint)?,
@@ -238,7 +238,7 @@ async fn restore(
     let session = attached(session).await?;
     let shown = ui.progress("restoring");
     let on_progress = |progress| shown.on_progress(progress);
-    let restored = session.restore_snapshot(store, name, Some(&on_progress)).await?;
+    let restored = session.snapshots(store).restore(name, Some(&on_progress)).await?;
     drop(shown);
     if json {
         let mut object = describe(&restored.info);

@@ -32,7 +32,7 @@ pub(crate) struct UndoArgs {
 pub(crate) async fn run(ui: &mut Ui, args: UndoArgs) -> Result<ExitCode> {
     let client = clients()?;
     let session = client.attach(&client.find(&args.id)?).await?;
-    let done = session.undo(usize::try_from(args.steps).unwrap_or(usize::MAX)).await?;
+    let done = session.journal().undo(usize::try_from(args.steps).unwrap_or(usize::MAX)).await?;
     show(ui, &done, args.json)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -76,7 +76,7 @@ impl Client {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidInput`] for a session of another backend or home, or more than a thousand forks; otherwise as
-    /// [`Session::checkpoint`] and [`create`](Self::create). Either all forks are made or none.
+    /// [`SessionJournal::checkpoint`](crate::SessionJournal::checkpoint) and [`create`](Self::create). Either all forks are made or none.
     pub async fn fork(
         &self,
         session: &Session,

@@ -308,7 +308,7 @@ impl Client {
         }
     }
 
-    /// Saves the workspace of a running session as the snapshot `name`: [`Session::save_snapshot`].
+    /// Saves the workspace of a running session as the snapshot `name`: [`SessionSnapshots::save`](crate::SessionSnapshots::save).
     /// If the backend is temporarily unavailable, it is retried at most twice.
     ///
     /// # Errors
@@ -337,7 +337,7 @@ impl Client {
         options: SaveOptions<'_>,
     ) -> Result<SaveReport> {
         let session = retry::saving(|| self.attach(id)).await?;
-        session.save_snapshot_with(store, name, options).await
+        session.snapshots(store).save_with(name, options).await
     }
 
     /// Ends a session in any state and removes everything of it. Returns whether there was such a

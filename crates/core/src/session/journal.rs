@@ -13,7 +13,11 @@ use crate::{
     TransitionReport,
 };
 
-impl Session {
+/// Points of a session's workspace: making them, comparing them, and going back to them.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionJournal<'s>(&'s Session);
+
+impl SessionJournal<'_> {
     /// Makes a point of the workspace as it is now, under a name if one is given. Processes are kept
     /// from running meanwhile; they go on afterwards. Files are kept, processes are not.
     ///
@@ -22,9 +26,9 @@ impl Session {
     /// [`ErrorKind::InvalidInput`] for a name no point can have, [`ErrorKind::Conflict`] for one that another
     /// point has; others if the workspace cannot be read or the point cannot be written: the points
     /// that were there before are still there then.
-    pub async fn checkpoint(&self, name: Option<&str>) -> Result<CheckpointReport> {
-        let scope = self.extension("checkpoint", || json!({"name": name}));
-        let journal = JournalContext::of(self)?;
+    pub async fn checkpoint(self, name: Option<&str>) -> Result<CheckpointReport> {
+        let scope = self.0.extension("checkpoint", || json!({"name": name}));
+        let journal = JournalContext::of(self.0)?;
         scope.record_as_one(Box::pin(journal.checkpoint(name)), |_| Finished::done()).await
     }
 
@@ -35,9 +39,9 @@ impl Session {
     ///
     /// [`ErrorKind::NotFound`] for a point that is unknown, or was removed because there were too many;
     /// [`ErrorKind::InvalidInput`] if the later one comes first.
-    pub async fn diff(&self, range: Option<&str>, path: Option<&str>) -> Result<DiffReport> {
-        let scope = self.extension("diff", || json!({"range": range, "path": path}));
-        let journal = JournalContext::of(self)?;
+    pub async fn diff(self, range: Option<&str>, path: Option<&str>) -> Result<DiffReport> {
+        let scope = self.0.extension("diff", || json!({"range": range, "path": path}));
+        let journal = JournalContext::of(self.0)?;
         scope.record_as_one(Box::pin(journal.diff(range, path)), |_| Finished::done()).await
     }
 
@@ -49,18 +53,18 @@ impl Session {
     ///
     /// [`ErrorKind::NotFound`] if there are not so many; [`ErrorKind::Conflict`] if a terminal is open in the
     /// session, or if somebody else changed the same files. Nothing changes then.
-    pub async fn undo(&self, steps: usize) -> Result<TransitionReport> {
-        let scope = self.extension("undo", || json!({"steps": steps}));
+    pub async fn undo(self, steps: usize) -> Result<TransitionReport> {
+        let scope = self.0.extension("undo", || json!({"steps": steps}));
         let work = Box::pin(async {
             if steps == 0 {
                 let message = "nothing is undone by no steps";
                 return Err(Error::new(ErrorKind::InvalidInput, message)
                     .with_hint("say how many: 1 is the last one"));
             }
-            self.refuse_live_terminal("undone").await?;
-            let live = self.list_processes().await?;
+            self.0.refuse_live_terminal("undone").await?;
+            let live = self.0.list_processes().await?;
             let live = live.iter().filter(|process| process.exit.is_none()).count();
-            JournalContext::of(self)?.undo(steps, live).await
+            JournalContext::of(self.0)?.undo(steps, live).await
         });
         scope.record_as_one(work, |_| Finished::done()).await
     }
@@ -71,11 +75,11 @@ impl Session {
     ///
     /// [`ErrorKind::NotFound`] if nothing was undone; [`ErrorKind::Conflict`] as there, and if the workspace
     /// changed since.
-    pub async fn redo(&self) -> Result<TransitionReport> {
-        let scope = self.extension("redo", || json!({}));
+    pub async fn redo(self) -> Result<TransitionReport> {
+        let scope = self.0.extension("redo", || json!({}));
         let work = Box::pin(async {
-            self.refuse_live_terminal("redone").await?;
-            JournalContext::of(self)?.redo().await
+            self.0.refuse_live_terminal("redone").await?;
+            JournalContext::of(self.0)?.redo().await
         });
         scope.record_as_one(work, |_| Finished::done()).await
     }
@@ -87,11 +91,11 @@ impl Session {
     ///
     /// [`ErrorKind::NotFound`] if there is no such point, or no such path at it; others as
     /// [`undo`](Self::undo).
-    pub async fn restore_path(&self, path: &str, point: &str) -> Result<TransitionReport> {
-        let scope = self.extension("restore_path", || json!({"path": path, "point": point}));
+    pub async fn restore_path(self, path: &str, point: &str) -> Result<TransitionReport> {
+        let scope = self.0.extension("restore_path", || json!({"path": path, "point": point}));
         let work = Box::pin(async {
-            self.refuse_live_terminal("restored").await?;
-            JournalContext::of(self)?.restore_path(path, point).await
+            self.0.refuse_live_terminal("restored").await?;
+            JournalContext::of(self.0)?.restore_path(path, point).await
         });
         scope.record_as_one(work, |_| Finished::done()).await
     }
@@ -104,12 +108,12 @@ impl Session {
     ///
     /// [`ErrorKind::InvalidInput`] if neither is a fork of the other, nor both of the same; others as
     /// [`undo`](Self::undo).
-    pub async fn merge(&self, fork: &Self) -> Result<MergeReport> {
-        let scope = self.extension("merge", || json!({"fork": fork.id()}));
+    pub async fn merge(self, fork: &Session) -> Result<MergeReport> {
+        let scope = self.0.extension("merge", || json!({"fork": fork.id()}));
         let work = Box::pin(async {
-            self.refuse_live_terminal("merged into").await?;
+            self.0.refuse_live_terminal("merged into").await?;
             let fork = JournalContext::of(fork)?;
-            JournalContext::of(self)?.merge(&fork).await
+            JournalContext::of(self.0)?.merge(&fork).await
         });
         scope.record_as_one(work, |_| Finished::done()).await
     }
@@ -119,10 +123,18 @@ impl Session {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if there is no such point; others if it cannot be written.
-    pub async fn save_point(&self, point: &str, name: &str) -> Result<SnapshotInfo> {
-        let scope = self.extension("save_point", || json!({"point": point, "snapshot": name}));
-        let journal = JournalContext::of(self)?;
+    pub async fn save_point(self, point: &str, name: &str) -> Result<SnapshotInfo> {
+        let scope = self.0.extension("save_point", || json!({"point": point, "snapshot": name}));
+        let journal = JournalContext::of(self.0)?;
         scope.record_as_one(Box::pin(journal.save_point(point, name)), |_| Finished::done()).await
+    }
+}
+
+impl Session {
+    /// The points of its workspace.
+    #[must_use]
+    pub fn journal(&self) -> SessionJournal<'_> {
+        SessionJournal(self)
     }
 
     /// Refuses to end a terminal that somebody may be typing on.

@@ -52,7 +52,7 @@ use bastide_proto::GuestPath;
 
 use chunk::ChunkId;
 use errors::failed;
-use index::{Index, Pack, packs_in};
+use index::{Index, KnownPack, packs_in};
 use lease::Lease;
 use pack_folders::PackFolders;
 use reader::Reader;
@@ -333,7 +333,7 @@ impl Store {
     }
 
     /// Makes a snapshot visible: everything it needs is on the disk and stays there.
-    fn publish(&self, writer: &Writer, new: &[Arc<Pack>], info: &SnapshotInfo) -> Result<()> {
+    fn publish(&self, writer: &Writer, new: &[Arc<KnownPack>], info: &SnapshotInfo) -> Result<()> {
         self.publish_in(&self.folder("snapshots"), writer, new, info)
     }
 
@@ -342,7 +342,7 @@ impl Store {
         &self,
         folder: &Path,
         writer: &Writer,
-        new: &[Arc<Pack>],
+        new: &[Arc<KnownPack>],
         info: &SnapshotInfo,
     ) -> Result<()> {
         let bytes = record::encode(info)?;

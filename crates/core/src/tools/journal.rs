@@ -76,7 +76,7 @@ impl Tools<'_> {
             Ok(call) => call,
             Err(text) => return Ok(text),
         };
-        let made = self.session.checkpoint(call.name.as_deref()).await;
+        let made = self.session.journal().checkpoint(call.name.as_deref()).await;
         answer(made.map(|made| format!("{} was made.", made.point.title())))
     }
 
@@ -90,7 +90,7 @@ impl Tools<'_> {
             Ok(call) => call,
             Err(text) => return Ok(text),
         };
-        let undone = self.session.undo(call.steps.unwrap_or(1)).await;
+        let undone = self.session.journal().undo(call.steps.unwrap_or(1)).await;
         answer(undone.map(|undone| {
             let TransitionReport { at, ended, changes, .. } = undone;
             let count = changes.added + changes.changed + changes.removed;
@@ -108,7 +108,7 @@ impl Tools<'_> {
             Ok(call) => call,
             Err(text) => return Ok(text),
         };
-        let found = self.session.diff(call.points.as_deref(), call.path.as_deref()).await;
+        let found = self.session.journal().diff(call.points.as_deref(), call.path.as_deref()).await;
         answer(found.map(|found| {
             let mut text = format!("From {} to {}:\n", found.from, found.to);
             for file in &found.files {

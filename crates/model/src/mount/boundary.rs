@@ -8,7 +8,7 @@ use std::cell::OnceCell;
 
 use super::exposure::Exposure;
 use super::materialized::TakenPaths;
-use super::rules::{Boundary, CONFIG_FILE, Capability, KeyRule, strategy_rules};
+use super::rules::{BoundaryKind, CONFIG_FILE, Capability, KeyRule, strategy_rules};
 use super::{Mount, MountPattern, MountSource, MountStrategy};
 use crate::error::raise;
 use crate::manifest::Manifest;
@@ -131,7 +131,7 @@ impl Mount {
             // Our own program would be told half a key, and the store be asked as nobody.
             return self.check_host_values();
         }
-        if strategy.boundary == Boundary::External {
+        if strategy.boundary == BoundaryKind::External {
             return Ok(());
         }
         self.check_values()?;

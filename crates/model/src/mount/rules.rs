@@ -220,7 +220,7 @@ pub fn key_fields(mount_type: &str) -> &'static [&'static str] {
 
 /// Where the program that mounts runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Boundary {
+pub(super) enum BoundaryKind {
     /// Inside the sandbox: what it is told, the sandbox can see.
     InContainer,
     /// Outside: the sandbox sees files and nothing else.
@@ -232,7 +232,7 @@ pub(super) enum Boundary {
 pub(super) struct StrategyRules {
     /// The word under `type`.
     pub(super) strategy_type: &'static str,
-    pub(super) boundary: Boundary,
+    pub(super) boundary: BoundaryKind,
     /// The only backend that has it.
     pub(super) backend: Option<&'static str>,
     /// Its fields, without `type`.
@@ -243,7 +243,7 @@ pub(super) struct StrategyRules {
 
 const fn hosted(
     strategy_type: &'static str,
-    boundary: Boundary,
+    boundary: BoundaryKind,
     backend: &'static str,
     fields: &'static [&'static str],
 ) -> StrategyRules {
@@ -253,39 +253,39 @@ const fn hosted(
 const STRATEGIES: &[StrategyRules] = &[
     StrategyRules {
         strategy_type: "in_container",
-        boundary: Boundary::InContainer,
+        boundary: BoundaryKind::InContainer,
         backend: None,
         fields: &["pattern"],
         opaque: &[],
     },
     StrategyRules {
         strategy_type: "docker_volume",
-        boundary: Boundary::External,
+        boundary: BoundaryKind::External,
         backend: Some("docker"),
         fields: &["driver", "driver_options"],
         opaque: &["driver_options"],
     },
     StrategyRules {
         strategy_type: "host",
-        boundary: Boundary::External,
+        boundary: BoundaryKind::External,
         backend: None,
         fields: &["cache_size"],
         opaque: &[],
     },
-    hosted("blaxel_cloud_bucket", Boundary::InContainer, "blaxel", &[]),
-    hosted("blaxel_drive", Boundary::External, "blaxel", &[]),
-    hosted("cloudflare_bucket_mount", Boundary::External, "cloudflare", &[]),
-    hosted("daytona_cloud_bucket", Boundary::InContainer, "daytona", &["pattern"]),
-    hosted("e2b_cloud_bucket", Boundary::InContainer, "e2b", &["pattern"]),
+    hosted("blaxel_cloud_bucket", BoundaryKind::InContainer, "blaxel", &[]),
+    hosted("blaxel_drive", BoundaryKind::External, "blaxel", &[]),
+    hosted("cloudflare_bucket_mount", BoundaryKind::External, "cloudflare", &[]),
+    hosted("daytona_cloud_bucket", BoundaryKind::InContainer, "daytona", &["pattern"]),
+    hosted("e2b_cloud_bucket", BoundaryKind::InContainer, "e2b", &["pattern"]),
     StrategyRules {
         strategy_type: "modal_cloud_bucket",
-        boundary: Boundary::External,
+        boundary: BoundaryKind::External,
         backend: Some("modal"),
         fields: &["secret_name", "secret_environment_name"],
         opaque: &["secret_name", "secret_environment_name"],
     },
-    hosted("runloop_cloud_bucket", Boundary::InContainer, "runloop", &["pattern"]),
-    hosted("vercel_cloud_bucket", Boundary::InContainer, "vercel", &[]),
+    hosted("runloop_cloud_bucket", BoundaryKind::InContainer, "runloop", &["pattern"]),
+    hosted("vercel_cloud_bucket", BoundaryKind::InContainer, "vercel", &[]),
 ];
 
 /// What is known of a means of mounting with that word.

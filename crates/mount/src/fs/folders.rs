@@ -22,7 +22,7 @@ pub(super) enum Entry {
 
 /// A whole folder.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Listing {
+pub(super) struct FolderListing {
     pub(super) entries: BTreeMap<Arc<str>, Entry>,
     /// Whether the folder has an object of its own, and is there without anything in it.
     pub(super) marker: bool,
@@ -30,7 +30,7 @@ pub(super) struct Listing {
 
 #[derive(Debug)]
 struct CachedListing {
-    listing: Listing,
+    listing: FolderListing,
     until: Instant,
     used: u64,
 }
@@ -80,7 +80,7 @@ impl Folders {
     }
 
     /// All of a folder, if it is known.
-    pub(super) fn listing(&mut self, folder: u64) -> Option<&Listing> {
+    pub(super) fn listing(&mut self, folder: u64) -> Option<&FolderListing> {
         self.clock += 1;
         let known = self.known.get_mut(&folder)?;
         if known.until < Instant::now() {
@@ -122,7 +122,7 @@ impl Folders {
         &mut self,
         folder: u64,
         begun: u64,
-        listing: &Listing,
+        listing: &FolderListing,
         took: Duration,
     ) -> bool {
         let current = self.begin_fetch(folder) == begun;
@@ -133,7 +133,7 @@ impl Folders {
     }
 
     /// A folder that takes long to list is believed for longer.
-    fn insert(&mut self, folder: u64, listing: Listing, took: Duration) {
+    fn insert(&mut self, folder: u64, listing: FolderListing, took: Duration) {
         self.forget(folder);
         self.clock += 1;
         self.total += listing.entries.len();
@@ -159,11 +159,11 @@ impl Folders {
 
     /// A folder that we made: nothing is in it.
     pub(super) fn made(&mut self, folder: u64) {
-        let listing = Listing { marker: true, ..Listing::default() };
+        let listing = FolderListing { marker: true, ..FolderListing::default() };
         self.insert(folder, listing, Duration::ZERO);
     }
 
-    fn changed(&mut self, folder: u64) -> Option<&mut Listing> {
+    fn changed(&mut self, folder: u64) -> Option<&mut FolderListing> {
         *self.changes.entry(folder).or_default() += 1;
         self.known.get_mut(&folder).map(|known| &mut known.listing)
     }
@@ -243,10 +243,10 @@ mod tests {
         let mut folders = folders();
         let begun = folders.begin_fetch(1);
         folders.stored(1, &"new".into(), Entry::Folder);
-        assert!(!folders.end_fetch(1, begun, &Listing::default(), Duration::ZERO));
+        assert!(!folders.end_fetch(1, begun, &FolderListing::default(), Duration::ZERO));
         assert_eq!(folders.lookup_method(1, "new"), LookupMethod::OnePage);
         let begun = folders.begin_fetch(1);
-        assert!(folders.end_fetch(1, begun, &Listing::default(), Duration::ZERO));
+        assert!(folders.end_fetch(1, begun, &FolderListing::default(), Duration::ZERO));
         assert_eq!(folders.lookup_method(1, "new"), LookupMethod::Known(None));
         folders.stored(1, &"new".into(), Entry::Folder);
         assert_eq!(folders.lookup_method(1, "new"), LookupMethod::Known(Some(Entry::Folder)));
@@ -275,7 +275,7 @@ mod tests {
         let mut folders = folders();
         for folder in 0..10 {
             let entries = (0..10_000).map(|n| (format!("{n}").into(), Entry::Folder)).collect();
-            folders.end_fetch(folder, 0, &Listing { entries, marker: false }, Duration::ZERO);
+            folders.end_fetch(folder, 0, &FolderListing { entries, marker: false }, Duration::ZERO);
         }
         assert!(folders.total <= MAX_TOTAL, "{}", folders.total);
         assert!(folders.listing(9).is_some() && folders.listing(0).is_none());

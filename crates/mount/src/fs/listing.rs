@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::folders::{Entry, Listing, LookupMethod, MAX_LISTED};
+use super::folders::{Entry, FolderListing, LookupMethod, MAX_LISTED};
 use super::tree::ROOT;
 use super::{Answer, Fs};
 use crate::fuse::abi::{FolderReply, Reply};
@@ -80,9 +80,9 @@ impl Fs {
     }
 
     /// All of a folder, if it has no more than so many pages.
-    async fn list_whole(&self, folder: u64, pages: u32) -> Result<Option<Listing>, Errno> {
+    async fn list_whole(&self, folder: u64, pages: u32) -> Result<Option<FolderListing>, Errno> {
         let prefix = self.folder_key(folder)?;
-        let mut listing = Listing::default();
+        let mut listing = FolderListing::default();
         let mut token = None;
         for _ in 0..pages {
             let page = self.store.list(&prefix, false, token.as_deref(), PAGE).await;
@@ -198,7 +198,7 @@ impl Fs {
                 }
                 let begun = self.folders().begin_fetch(stream.node);
                 stream.collected = Some(CollectedListing {
-                    listing: Listing::default(),
+                    listing: FolderListing::default(),
                     begun,
                     begin: Instant::now(),
                 });
@@ -313,7 +313,7 @@ pub(super) struct FolderStream {
 
 #[derive(Debug)]
 struct CollectedListing {
-    listing: Listing,
+    listing: FolderListing,
     begun: u64,
     begin: Instant,
 }

@@ -58,12 +58,12 @@ impl Peak {
         let store = Store::open(folder.join("snapshots")).map_err(failed)?;
         let session = session_with(&client, WORK).await?;
         let watched = Watched::begin(&client, &session).await?;
-        session.save_snapshot(&store, "saved", None).await.map_err(failed)?;
+        session.snapshots(&store).save("saved", None).await.map_err(failed)?;
         let saving = watched.growth()?;
         session.delete().await.map_err(failed)?;
         let session = new_session(&client).await?;
         let watched = Watched::begin(&client, &session).await?;
-        session.restore_snapshot(&store, "saved", None).await.map_err(failed)?;
+        session.snapshots(&store).restore("saved", None).await.map_err(failed)?;
         let restoring = watched.growth()?;
         session.delete().await.map_err(failed)?;
         Ok(format!("{saving} {restoring}"))

@@ -47,7 +47,7 @@ impl Points {
             let points = if journal { points.commands() } else { points };
             let options = CreateOptions::default().journal(points);
             let session = session_as(&self.client, work, options).await?;
-            session.checkpoint(None).await.map_err(failed)?;
+            session.journal().checkpoint(None).await.map_err(failed)?;
             self.loaded.insert(key, Loaded { session, changes: 0 });
         }
         self.loaded.get_mut(&key).ok_or_else(|| io::Error::other("nothing was loaded"))
@@ -56,7 +56,7 @@ impl Points {
     pub(crate) async fn checkpoint(&mut self, work: Workload) -> io::Result<Duration> {
         let loaded = self.loaded(work, false).await?;
         let started = Instant::now();
-        let made = loaded.session.checkpoint(None).await.map_err(failed)?;
+        let made = loaded.session.journal().checkpoint(None).await.map_err(failed)?;
         let took = started.elapsed();
         ensure(made.bytes >= work.bytes(), "every file")?;
         Ok(took)
@@ -73,7 +73,7 @@ impl Points {
         let changed = loaded.session.exec(Command::shell(&line)).await.map_err(failed)?;
         ensure(changed.exit.code == 0, "a change")?;
         let started = Instant::now();
-        let made = loaded.session.checkpoint(None).await.map_err(failed)?;
+        let made = loaded.session.journal().checkpoint(None).await.map_err(failed)?;
         let took = started.elapsed();
         ensure(made.files_read >= 100, "every changed file")?;
         Ok(took)
@@ -94,7 +94,7 @@ impl Points {
         let changed = loaded.session.exec(Command::shell(line)).await.map_err(failed)?;
         ensure(changed.exit.code == 0, "a change")?;
         let started = Instant::now();
-        let undone = loaded.session.undo(1).await.map_err(failed)?;
+        let undone = loaded.session.journal().undo(1).await.map_err(failed)?;
         let took = started.elapsed();
         ensure(undone.changes.changed == 1, "one file")?;
         Ok(took)

@@ -47,7 +47,7 @@ impl Snapshots {
         if !self.loaded.contains_key(&work) {
             let session = session_with(&self.client, work).await?;
             let store = Store::open(self.folder.join(work.to_string())).map_err(failed)?;
-            session.save_snapshot(&store, NAME, None).await.map_err(failed)?;
+            session.snapshots(&store).save(NAME, None).await.map_err(failed)?;
             self.loaded.insert(work, Loaded { session, store, changes: 0 });
         }
         self.loaded.get_mut(&work).ok_or_else(|| io::Error::other("nothing was loaded"))
@@ -59,7 +59,7 @@ impl Snapshots {
         let loaded = self.loaded(work).await?;
         let store = Store::open(&folder).map_err(failed)?;
         let started = Instant::now();
-        let saved = loaded.session.save_snapshot(&store, NAME, None).await.map_err(failed)?;
+        let saved = loaded.session.snapshots(&store).save(NAME, None).await.map_err(failed)?;
         let took = started.elapsed();
         ensure(saved.bytes_read >= work.bytes(), "every file read")?;
         fs::remove_dir_all(folder)?;
@@ -80,7 +80,7 @@ impl Snapshots {
         }
         let Loaded { session, store, .. } = loaded;
         let started = Instant::now();
-        let saved = session.save_snapshot(store, NAME, None).await.map_err(failed)?;
+        let saved = session.snapshots(store).save(NAME, None).await.map_err(failed)?;
         let took = started.elapsed();
         ensure(saved.info.bytes >= work.bytes(), "every file")?;
         Ok(took)
@@ -90,7 +90,7 @@ impl Snapshots {
         let session = new_session(&self.client).await?;
         let store = self.loaded(work).await?.store.clone();
         let started = Instant::now();
-        let restored = session.restore_snapshot(&store, NAME, None).await.map_err(failed)?;
+        let restored = session.snapshots(&store).restore(NAME, None).await.map_err(failed)?;
         let took = started.elapsed();
         ensure(restored.info.bytes >= work.bytes(), "every file")?;
         session.delete().await.map_err(failed)?;

@@ -164,17 +164,17 @@ async fn restores_a_bounded_workspace_or_leaves_it(context: Context) -> Outcome 
     let session = bounded(&context, true).await?;
     let make = "mkdir a; for n in 1 2 3; do head -c 700000 /dev/urandom > a/$n; done";
     say(&session, make).await?;
-    let saved = session.save_snapshot(&store, "small", None).await?;
+    let saved = session.snapshots(&store).save("small", None).await?;
     say(&session, "rm -r a; echo other > b").await?;
-    session.restore_snapshot(&store, "small", None).await?;
-    let now = session.snapshot_fingerprint(&store).await?;
+    session.snapshots(&store).restore("small", None).await?;
+    let now = session.snapshots(&store).fingerprint().await?;
     assert_eq!(now, saved.info.fingerprint);
     // What is there and what is restored have to have room beside each other.
     say(&session, "head -c 4000000 /dev/urandom > more").await?;
-    session.save_snapshot(&store, "large", None).await?;
+    session.snapshots(&store).save("large", None).await?;
     let look = "ls -AR; cat a/* more | cksum";
     let before = say(&session, look).await?;
-    let refused = session.restore_snapshot(&store, "large", None).await;
+    let refused = session.snapshots(&store).restore("large", None).await;
     let refused = refused.err().ok_or("eight megabytes hold twice six")?;
     assert!(is_storage_full(&refused), "{refused:?}");
     assert_eq!(say(&session, look).await?, before, "what was there is there, and nothing else");

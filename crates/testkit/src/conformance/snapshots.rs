@@ -72,7 +72,7 @@ touch -d '2001-02-03 04:05:06' old && touch -d '1980-01-01 00:00:00' deep
 
 async fn restored(context: &Context, store: &Store, name: &str) -> Result<Session, TrialError> {
     let session = context.session().await?;
-    let report = session.restore_snapshot(store, name, None).await?;
+    let report = session.snapshots(store).restore(name, None).await?;
     assert_eq!((report.unattributed, report.cleared), (0, true));
     // Where each session has one id of its own, nothing belongs to anybody else.
     assert!(report.unowned == 0 || !has_ids(&session), "{report:?}");
@@ -90,15 +90,15 @@ async fn brings_back_everything_a_workspace_holds(context: Context) -> Outcome {
     say(&first, EVERYTHING).await?;
     // What commands may not do everywhere.
     first.files().chmod("special", 0o4755).await?;
-    let saved = first.save_snapshot(&store, "all", None).await?;
+    let saved = first.snapshots(&store).save("all", None).await?;
     assert_eq!(saved.left_out, 0, "{:?}", saved.info.left_out);
     // Nothing about the workspace changed by that.
-    let again = first.save_snapshot(&store, "again", None).await?;
+    let again = first.snapshots(&store).save("again", None).await?;
     assert_eq!(again.info.fingerprint, saved.info.fingerprint);
 
     let second = restored(&context, &store, "all").await?;
     // Times, modes, owners, attributes, links and content: the fingerprint covers them all.
-    let now = second.snapshot_fingerprint(&store).await?;
+    let now = second.snapshots(&store).fingerprint().await?;
     assert!(now == saved.info.fingerprint || !has_ids(&second), "it is not what it was");
     let look = "readlink absolute dangling; stat -c '%h %a %s' plain unreadable special pipe sparse; \
                 cat plain other/third; ls empty | wc -l; [ -p pipe ] && ls deep/er";
@@ -119,18 +119,18 @@ async fn reads_only_what_changed(context: Context) -> Outcome {
     let (_folder, store) = store()?;
     let session = context.session().await?;
     say(&session, "for n in $(seq 500); do echo $n > file$n; done").await?;
-    let first = session.save_snapshot(&store, "first", None).await?;
+    let first = session.snapshots(&store).save("first", None).await?;
     assert_eq!((first.files_read, first.info.entries), (500, 501));
     if !times_tell(&session).await? {
         // Nothing there says that a file did not change, so each is read.
-        let second = session.save_snapshot(&store, "second", None).await?;
+        let second = session.snapshots(&store).save("second", None).await?;
         assert_eq!((second.files_read, second.bytes_added), (500, 0));
         return Ok(session.delete().await?);
     }
     // What changed a moment ago is read again, for it might have changed once more since.
     until_settled(&store, &session).await?;
     say(&session, "echo more >> file7; rm file8; echo new > added").await?;
-    let second = session.save_snapshot(&store, "second", None).await?;
+    let second = session.snapshots(&store).save("second", None).await?;
     assert_eq!((second.files_read, second.info.entries), (2, 501));
     assert!(second.bytes_added < first.bytes_added + 100_000, "{second:?}");
     let third = until_settled(&store, &session).await?;
@@ -147,7 +147,7 @@ async fn reads_only_what_changed(context: Context) -> Outcome {
 async fn until_settled(store: &Store, session: &Session) -> Result<SaveReport, TrialError> {
     let deadline = Instant::now() + SOON;
     loop {
-        let saved = session.save_snapshot(store, "settled", None).await?;
+        let saved = session.snapshots(store).save("settled", None).await?;
         if saved.files_read == 0 {
             return Ok(saved);
         }
@@ -166,7 +166,7 @@ async fn leaves_out_sockets_and_says_so(context: Context) -> Outcome {
         assert!(!has_ids(&session), "a command cannot make a socket");
         return Ok(session.delete().await?);
     }
-    let saved = session.save_snapshot(&store, "named", None).await?;
+    let saved = session.snapshots(&store).save("named", None).await?;
     let left_out = [("sub/socket".to_owned(), "it is a socket".to_owned())];
     assert_eq!((saved.left_out, saved.info.left_out.as_slice()), (1, &left_out[..]));
     Ok(session.delete().await?)
@@ -176,9 +176,9 @@ async fn restores_over_what_is_there(context: Context) -> Outcome {
     let (_folder, store) = store()?;
     let session = context.session().await?;
     say(&session, "mkdir a; echo 1 > a/one; echo 2 > two; chmod 555 a").await?;
-    session.save_snapshot(&store, "before", None).await?;
+    session.snapshots(&store).save("before", None).await?;
     say(&session, "rm two; mkdir two; echo 3 > two/three; chmod 000 two; echo 4 > four").await?;
-    session.restore_snapshot(&store, "before", None).await?;
+    session.snapshots(&store).restore("before", None).await?;
     assert_eq!(
         say(&session, "find . | sort; cat a/one two").await?,
         ".\n./a\n./a/one\n./two\n1\n2\n"
@@ -208,14 +208,14 @@ async fn keeps_what_is_there_when_a_snapshot_is_damaged(context: Context) -> Out
     let (_folder, store) = store()?;
     let session = context.session().await?;
     say(&session, "for n in $(seq 50); do echo content $n > file$n; done").await?;
-    session.save_snapshot(&store, "one", None).await?;
+    session.snapshots(&store).save("one", None).await?;
     say(&session, "rm file*; echo other > other").await?;
     let pack = files_of(&store)?
         .into_iter()
         .find(|path| path.ends_with(".pack") || path.extension().is_some_and(|end| end == "pack"));
     let pack = pack.ok_or("there is no pack")?;
     flip(&pack, 40, 1)?;
-    let failed = session.restore_snapshot(&store, "one", None).await;
+    let failed = session.snapshots(&store).restore("one", None).await;
     let failed = failed.err().ok_or("a damaged snapshot was restored")?;
     assert!(failed.message().contains("damaged"), "{failed}");
     assert_eq!(say(&session, "ls -A; cat other").await?, "other\nother\n");
@@ -228,7 +228,7 @@ async fn says_which_file_is_damaged_whichever_byte_is(context: Context) -> Outco
     let make = "mkdir sub; echo small > sub/small; dd if=/dev/urandom of=random bs=1024 count=100 \
                 2>/dev/null; i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done > text";
     say(&session, make).await?;
-    session.save_snapshot(&store, "one", None).await?;
+    session.snapshots(&store).save("one", None).await?;
     assert!(store.verify(None, None)?.is_whole());
     let files = files_of(&store)?;
     let lengths: Vec<usize> =
@@ -255,7 +255,7 @@ async fn says_which_file_is_damaged_whichever_byte_is(context: Context) -> Outco
         assert!(one.broken.is_some() || one.damaged.iter().all(|path| !path.is_empty()));
         // Whoever comes now knows nothing of how it was.
         let fresh = Store::open(store.home())?;
-        let other = session.restore_snapshot(&fresh, "one", None).await;
+        let other = session.snapshots(&fresh).restore("one", None).await;
         assert!(other.is_err(), "it was restored though {place} is damaged");
         flip(file, at, bit)?;
         // What was noted about it does not hold any more.
@@ -269,7 +269,7 @@ async fn heals_when_the_same_content_is_saved_again(context: Context) -> Outcome
     let (_folder, store) = store()?;
     let session = context.session().await?;
     say(&session, "dd if=/dev/urandom of=random bs=1024 count=100 2>/dev/null").await?;
-    session.save_snapshot(&store, "one", None).await?;
+    session.snapshots(&store).save("one", None).await?;
     let packs = store.home().join("packs");
     let pack = fs::read_dir(&packs)?.next().ok_or("there is no pack")??.path();
     flip(&pack, 5000, 4)?;
@@ -278,11 +278,11 @@ async fn heals_when_the_same_content_is_saved_again(context: Context) -> Outcome
         found.snapshots.first().map(|one| one.damaged.clone()),
         Some(vec!["random".to_owned()])
     );
-    session.save_snapshot(&store, "two", None).await?;
+    session.snapshots(&store).save("two", None).await?;
     for name in ["one", "two"] {
         let found = store.verify(Some(name), None)?;
         assert!(found.is_whole(), "{name}: {found:?}");
-        session.restore_snapshot(&store, name, None).await?;
+        session.snapshots(&store).restore(name, None).await?;
     }
     Ok(session.delete().await?)
 }
@@ -297,8 +297,8 @@ async fn collects_garbage_while_others_save_and_restore(context: Context) -> Out
             );
             say(&session, &line).await?;
             let name = format!("s{}", round % 3);
-            let saved = session.save_snapshot(&store, &name, None).await?;
-            let report = session.restore_snapshot(&store, &name, None).await?;
+            let saved = session.snapshots(&store).save(&name, None).await?;
+            let report = session.snapshots(&store).restore(&name, None).await?;
             assert_eq!(report.info.fingerprint, saved.info.fingerprint);
             if round % 4 == 3 {
                 store.remove(&format!("s{}", (round + 1) % 3))?;
@@ -340,7 +340,7 @@ async fn saves_a_tree_that_changes_meanwhile(context: Context) -> Outcome {
     let process = session.launch(sh(restless)).await?;
     for round in 0..context.count(200) {
         let name = format!("s{round}");
-        session.save_snapshot(&store, &name, None).await?;
+        session.snapshots(&store).save(&name, None).await?;
     }
     session.signal(process, 9).await?;
     let found = store.verify(None, None)?;
@@ -359,11 +359,11 @@ async fn saves_deep_and_wide_trees(context: Context) -> Outcome {
     );
     say(&session, &deep).await?;
     say(&session, "mkdir wide && cd wide && seq 3000 | xargs touch").await?;
-    let saved = session.save_snapshot(&store, "one", None).await?;
+    let saved = session.snapshots(&store).save("one", None).await?;
     let expected = 2 * u64::try_from(depth)? + 3002;
     assert_eq!(saved.info.entries, expected);
     let other = restored(&context, &store, "one").await?;
-    let now = other.snapshot_fingerprint(&store).await?;
+    let now = other.snapshots(&store).fingerprint().await?;
     assert!(now == saved.info.fingerprint || !has_ids(&other), "it is not what it was");
     other.delete().await?;
     Ok(session.delete().await?)
@@ -382,9 +382,9 @@ async fn never_restores_over_a_folder_of_the_callers(context: Context) -> Outcom
     let manifest = Manifest { root: host.path().display().to_string(), ..Manifest::default() };
     let session = context.client().create(&manifest, CreateOptions::default()).await?;
     say(&session, "echo saved > file").await?;
-    session.save_snapshot(&store, "one", None).await?;
+    session.snapshots(&store).save("one", None).await?;
     fs::write(host.path().join("precious"), "kept")?;
-    let refused = session.restore_snapshot(&store, "one", None).await;
+    let refused = session.snapshots(&store).restore("one", None).await;
     assert_eq!(refused.err().map(|error| error.kind()), Some(ErrorKind::Conflict));
     assert_eq!(fs::read_to_string(host.path().join("precious"))?, "kept");
     assert_eq!(fs::read_dir(host.path())?.count(), 2);
@@ -395,12 +395,12 @@ async fn gives_up_a_restore_half_way_without_a_trace(context: Context) -> Outcom
     let (_folder, store) = store()?;
     let session = context.session().await?;
     say(&session, "for n in $(seq 300); do echo $n > file$n; done").await?;
-    session.save_snapshot(&store, "one", None).await?;
+    session.snapshots(&store).save("one", None).await?;
     say(&session, "rm file*; echo here > here").await?;
-    let before = session.snapshot_fingerprint(&store).await?;
+    let before = session.snapshots(&store).fingerprint().await?;
     let mut after = Vec::new();
     for steps in 0..context.count(200) {
-        let restoring = session.restore_snapshot(&store, "one", None);
+        let restoring = session.snapshots(&store).restore("one", None);
         tokio::pin!(restoring);
         // Polled so many times, then dropped: as if whoever asked was killed then.
         let mut polled = 0;
@@ -434,5 +434,5 @@ async fn settled(store: &Store, session: &Session) -> Result<String, TrialError>
             return Err("what was begun is not cleared away".into());
         }
     }
-    Ok(session.snapshot_fingerprint(store).await?)
+    Ok(session.snapshots(store).fingerprint().await?)
 }

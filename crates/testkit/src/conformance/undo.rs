@@ -85,7 +85,7 @@ impl Eye {
     }
 
     async fn see(&self, session: &Session) -> Result<String, TrialError> {
-        Ok(session.snapshot_fingerprint(&self.store).await?)
+        Ok(session.snapshots(&self.store).fingerprint().await?)
     }
 }
 
@@ -129,11 +129,11 @@ async fn t10_undo_takes_back_what_commands_did(context: Context) -> Outcome {
         let before = eye.see(&session).await?;
         say(&session, line).await?;
         let changed = eye.see(&session).await?;
-        let undone = session.undo(1).await?;
+        let undone = session.journal().undo(1).await?;
         assert_eq!(eye.see(&session).await?, before, "undo of `{line}` ({undone:?})");
-        let redone = session.redo().await?;
+        let redone = session.journal().redo().await?;
         assert_eq!(eye.see(&session).await?, changed, "redo of `{line}` ({redone:?})");
-        session.undo(1).await?;
+        session.journal().undo(1).await?;
         assert_eq!(eye.see(&session).await?, before, "undo of `{line}` once more");
     }
     // All of them at once: to before the first.
@@ -141,7 +141,7 @@ async fn t10_undo_takes_back_what_commands_did(context: Context) -> Outcome {
     say(&session, "echo 1 > one").await?;
     say(&session, "rm -rf src").await?;
     say(&session, "mv docs gone").await?;
-    session.undo(3).await?;
+    session.journal().undo(3).await?;
     assert_eq!(eye.see(&session).await?, first);
     Ok(session.delete().await?)
 }
@@ -152,7 +152,7 @@ async fn t9_undo_never_removes_what_the_session_did_not_write(context: Context) 
     say(&session, "echo 1 > one").await?;
     session.files().write("given", "by the program").await?;
     say(&session, "echo 2 > two; rm -f one").await?;
-    session.undo(1).await?;
+    session.journal().undo(1).await?;
     assert_eq!(&session.files().read("given").await?[..], b"by the program");
     assert_eq!(&session.files().read("one").await?[..], b"1\n");
     session.delete().await?;
@@ -169,7 +169,7 @@ async fn t9_undo_never_removes_what_the_session_did_not_write(context: Context) 
     say(&session, "echo made > made; mkdir sub; echo 2 >> shared").await?;
     fs::write(at("mine"), "edited meanwhile")?;
     fs::write(at("new"), "of the owner")?;
-    session.undo(1).await?;
+    session.journal().undo(1).await?;
     let names = |folder: &std::path::Path| -> std::io::Result<Vec<_>> {
         let mut names: Vec<_> = fs::read_dir(folder)?
             .map(|one| Ok(one?.file_name()))
@@ -184,12 +184,12 @@ async fn t9_undo_never_removes_what_the_session_did_not_write(context: Context) 
     );
     assert_eq!(fs::read_to_string(at("mine"))?, "edited meanwhile");
     assert_eq!(fs::read_to_string(at("shared"))?, "1\n");
-    session.redo().await?;
+    session.journal().redo().await?;
     assert_eq!(fs::read_to_string(at("shared"))?, "1\n2\n");
     assert_eq!(fs::read_to_string(at("mine"))?, "edited meanwhile");
     // Where both changed the same file nothing is done at all.
     fs::write(at("shared"), "of the owner")?;
-    let refused = session.undo(1).await.err().ok_or("it was overwritten")?;
+    let refused = session.journal().undo(1).await.err().ok_or("it was overwritten")?;
     assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
     assert!(refused.message().contains("shared"), "{refused}");
     assert_eq!(fs::read_to_string(at("shared"))?, "of the owner");
@@ -197,7 +197,7 @@ async fn t9_undo_never_removes_what_the_session_did_not_write(context: Context) 
     // The same for what lies in a folder that the session made.
     fs::write(at("shared"), "1\n2\n")?;
     fs::write(at("sub/inside"), "of the owner")?;
-    let refused = session.undo(1).await.err().ok_or("a folder was removed")?;
+    let refused = session.journal().undo(1).await.err().ok_or("a folder was removed")?;
     assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
     assert_eq!(fs::read_to_string(at("sub/inside"))?, "of the owner");
     Ok(session.delete().await?)
@@ -214,14 +214,14 @@ async fn brings_back_links_holes_and_repositories(context: Context) -> Outcome {
     .await?;
     let before = eye.see(&session).await?;
     say(&session, "echo more >> two").await?;
-    let point = session.checkpoint(Some("written")).await?;
+    let point = session.journal().checkpoint(Some("written")).await?;
     assert!(point.point.changes.first.is_empty(), "nothing changed since the command");
     say(&session, "rm one; echo z | dd of=holes bs=1 seek=1000000 conv=notrunc 2>/dev/null")
         .await?;
-    session.undo(1).await?;
+    session.journal().undo(1).await?;
     assert!(session.files().same_file("one", "two").await?, "both names are of one file again");
     assert_eq!(&session.files().read("one").await?[..], b"both\nmore\n");
-    session.undo(1).await?;
+    session.journal().undo(1).await?;
     assert_eq!(eye.see(&session).await?, before);
     let blocks = say(&session, "stat -c %b holes").await?;
     assert!(blocks.trim().parse::<u64>()? * 512 < 1_000_000, "holes take {blocks} blocks");
@@ -235,7 +235,7 @@ async fn brings_back_links_holes_and_repositories(context: Context) -> Outcome {
         .await?;
     let before = eye.see(&session).await?;
     say(&session, &format!("{git} mv lib moved && {git} commit -qm 2")).await?;
-    session.undo(1).await?;
+    session.journal().undo(1).await?;
     assert_eq!(eye.see(&session).await?, before);
     assert_eq!(
         say(&session, &format!("{git} status --porcelain; {git} log --oneline | wc -l"))
@@ -267,7 +267,7 @@ async fn finds_a_database_whole_at_every_point(context: Context) -> Outcome {
     writer.next().await?;
     let count = context.count(100);
     for _ in 0..count {
-        session.checkpoint(None).await?;
+        session.journal().checkpoint(None).await?;
     }
     drop(writer);
     let client = context.client();
@@ -289,15 +289,15 @@ async fn goes_back_to_checkpoints_without_a_journal(context: Context) -> Outcome
     let session = context.session().await?;
     say(&session, PROJECT).await?;
     let first = eye.see(&session).await?;
-    session.checkpoint(Some("first")).await?;
+    session.journal().checkpoint(Some("first")).await?;
     say(&session, "rm -rf src; echo 1 > one").await?;
     let second = eye.see(&session).await?;
-    let made = session.checkpoint(Some("second")).await?;
+    let made = session.journal().checkpoint(Some("second")).await?;
     assert!(made.point.changes.removed > 2 && made.point.changes.added == 1, "{made:?}");
     let background = session.launch(sh("sleep 7130; echo over > over")).await?;
     say(&session, "echo 2 > two").await?;
     let third = eye.see(&session).await?;
-    let undone = session.undo(1).await?;
+    let undone = session.journal().undo(1).await?;
     assert!(undone.ended >= 1, "processes end first, and it is said: {undone:?}");
     let alive = session
         .processes()
@@ -307,15 +307,15 @@ async fn goes_back_to_checkpoints_without_a_journal(context: Context) -> Outcome
     assert!(!alive, "a process outlived the undo");
     assert_eq!(eye.see(&session).await?, second);
     // Nothing changed since, so the one before it is meant.
-    session.undo(1).await?;
+    session.journal().undo(1).await?;
     assert_eq!(eye.see(&session).await?, first);
-    session.redo().await?;
+    session.journal().redo().await?;
     assert_eq!(eye.see(&session).await?, second);
-    session.redo().await?;
+    session.journal().redo().await?;
     assert_eq!(eye.see(&session).await?, third);
-    let found = session.diff(Some("first..second"), None).await?;
+    let found = session.journal().diff(Some("first..second"), None).await?;
     assert!(found.files.iter().any(|file| file.path == "src/deep/text"), "{found:?}");
-    let found = session.diff(Some("second.."), Some("two")).await?;
+    let found = session.journal().diff(Some("second.."), Some("two")).await?;
     let text = found.files.first().and_then(|file| file.text.clone()).ok_or("no text")?;
     assert_eq!(text, "--- /dev/null\n+++ b/two\n@@ -0,0 +1 @@\n+2\n");
     Ok(session.delete().await?)
@@ -324,13 +324,13 @@ async fn goes_back_to_checkpoints_without_a_journal(context: Context) -> Outcome
 async fn restores_one_path_and_nothing_else(context: Context) -> Outcome {
     let session = context.session().await?;
     say(&session, "mkdir -p a/b; echo 1 > a/b/one; echo 1 > two").await?;
-    session.checkpoint(Some("good")).await?;
+    session.journal().checkpoint(Some("good")).await?;
     say(&session, "rm -rf a; echo 2 > two; echo 3 > three").await?;
-    session.restore_path("a/b", "good").await?;
+    session.journal().restore_path("a/b", "good").await?;
     assert_eq!(say(&session, "cat a/b/one two three").await?, "1\n2\n3\n");
-    session.restore_path("two", "1").await?;
+    session.journal().restore_path("two", "1").await?;
     assert_eq!(say(&session, "cat two three").await?, "1\n3\n");
-    session.undo(1).await?;
+    session.journal().undo(1).await?;
     assert_eq!(say(&session, "cat a/b/one two three").await?, "1\n2\n3\n");
     Ok(session.delete().await?)
 }
@@ -352,7 +352,7 @@ async fn a_point_outlives_a_stop(context: Context) -> Outcome {
     let stopped = client.attach(&id).await.err().ok_or("it is not stopped")?;
     assert_eq!(stopped.kind(), ErrorKind::Conflict);
     let session = client.resume(&id).await?;
-    session.undo(1).await?;
+    session.journal().undo(1).await?;
     assert_eq!(&session.files().read("file").await?[..], b"1\n");
     client.delete(&id).await?;
     Ok(())
@@ -395,7 +395,7 @@ async fn puts_no_secret_into_a_journal(context: Context) -> Outcome {
 async fn finds_damage_in_points(context: Context) -> Outcome {
     let session = context.session().await?;
     say(&session, "seq 2000 > file").await?;
-    session.checkpoint(None).await?;
+    session.journal().checkpoint(None).await?;
     // A copy, for others use the store meanwhile.
     let copy = tempfile::tempdir()?;
     let from = context.backend.home().join("snapshots");

@@ -258,7 +258,7 @@ async fn a_save_that_fails_leaves_the_mount(context: Context) -> Outcome {
     // Nothing can be written there any more.
     std::fs::rename(&home, scratch.path().join("away"))?;
     std::fs::write(&home, "")?;
-    let saved = session.save_snapshot(&snapshots, "one", None).await;
+    let saved = session.snapshots(&snapshots).save("one", None).await;
     assert!(saved.is_err(), "it was saved nowhere");
     assert_eq!(say(&session, "cat data/a && echo two > data/b && ls data").await?, "one\na\nb\n");
     Ok(session.delete().await?)

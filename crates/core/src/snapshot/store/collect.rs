@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::chunk::ChunkId;
 use super::errors::failed;
-use super::index::{Pack, packs_in};
+use super::index::{KnownPack, packs_in};
 use super::lease;
 use super::pack::pack_name;
 use super::reader::{ReadBuffers, Reader};
@@ -278,7 +278,7 @@ fn rewrite(
     writer: &Writer,
     reader: &Reader,
     needed: &HashSet<ChunkId>,
-) -> Result<(u64, Vec<Arc<Pack>>)> {
+) -> Result<(u64, Vec<Arc<KnownPack>>)> {
     let mut replaced = 0;
     let mut room = ReadBuffers::default();
     for pack in &reader.index.packs {

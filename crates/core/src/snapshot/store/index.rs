@@ -13,14 +13,14 @@ use crate::Result;
 
 /// A pack, and what is in it.
 #[derive(Debug)]
-pub(crate) struct Pack {
+pub(crate) struct KnownPack {
     pub(crate) id: ChunkId,
     pub(crate) blocks: Vec<Block>,
     /// Where each block begins.
     pub(crate) offsets: Vec<u64>,
 }
 
-impl Pack {
+impl KnownPack {
     pub(crate) fn new(id: ChunkId, index: PackIndex) -> Self {
         let mut end = HEADER;
         let mut offsets = Vec::with_capacity(index.blocks.len());
@@ -45,7 +45,7 @@ pub(crate) struct ChunkLocation {
 /// Where every chunk of a store is.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    pub(crate) packs: Vec<Arc<Pack>>,
+    pub(crate) packs: Vec<Arc<KnownPack>>,
     chunks: HashMap<ChunkId, ChunkLocation>,
     /// Packs that cannot be read, and why.
     pub(crate) broken: Vec<(ChunkId, String)>,
@@ -71,7 +71,7 @@ impl Index {
         known: Option<&Self>,
         distrusted: &[(ChunkId, ChunkId)],
     ) -> Result<Self> {
-        let mut before: HashMap<ChunkId, Arc<Pack>> = known
+        let mut before: HashMap<ChunkId, Arc<KnownPack>> = known
             .map(|known| known.packs.iter().map(|pack| (pack.id, Arc::clone(pack))).collect())
             .unwrap_or_default();
         let mut index = Self::default();
@@ -79,7 +79,7 @@ impl Index {
             let pack = match before.remove(&id) {
                 Some(pack) => pack,
                 None => match places.find(id, |path| read_index(path, id)) {
-                    Ok(read) => Arc::new(Pack::new(id, read)),
+                    Ok(read) => Arc::new(KnownPack::new(id, read)),
                     // Somebody who collects garbage removed it: then nobody needs it.
                     Err(error) if error.kind() == crate::ErrorKind::NotFound => continue,
                     Err(error) if error.is_damaged() => {
@@ -95,7 +95,7 @@ impl Index {
     }
 
     /// Adds a pack.
-    pub(crate) fn add(&mut self, pack: Arc<Pack>, distrusted: &[(ChunkId, ChunkId)]) {
+    pub(crate) fn add(&mut self, pack: Arc<KnownPack>, distrusted: &[(ChunkId, ChunkId)]) {
         let number = u32::try_from(self.packs.len()).unwrap_or(u32::MAX);
         for (block, at) in pack.blocks.iter().zip(0_u32..) {
             let mut start = 0;
@@ -122,7 +122,7 @@ impl Index {
     }
 
     /// The pack a chunk is in.
-    pub(crate) fn pack_of(&self, id: &ChunkId) -> Option<&Arc<Pack>> {
+    pub(crate) fn pack_of(&self, id: &ChunkId) -> Option<&Arc<KnownPack>> {
         self.packs.get(usize::try_from(self.find(id)?.pack).ok()?)
     }
 }

@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 use super::chunk::ChunkId;
 use super::errors::{damaged, failed};
-use super::index::{Index, Pack};
+use super::index::{Index, KnownPack};
 use super::lease::Lease;
 use super::pack::{PackIndex, pack_name};
 use super::reader::ReadBuffers;
@@ -162,7 +162,7 @@ impl Store {
         let (store, published) = (self.clone(), info.clone());
         blocking(move || {
             let (more, _) = writer.finish()?;
-            let packs: Vec<Arc<Pack>> = packs.into_iter().chain(more).collect();
+            let packs: Vec<Arc<KnownPack>> = packs.into_iter().chain(more).collect();
             store.publish(&writer, &packs, &published)
         })
         .await?;
@@ -184,7 +184,7 @@ async fn remote_index(objects: &dyn Objects) -> Result<Index> {
         if ChunkId::of(&bytes) == id
             && let Ok(described) = PackIndex::decode(&bytes)
         {
-            index.add(Arc::new(Pack::new(id, described)), &[]);
+            index.add(Arc::new(KnownPack::new(id, described)), &[]);
         }
     }
     Ok(index)

@@ -22,15 +22,15 @@ pub(crate) use write::{TreeWriter, push_piece};
 pub(crate) const MAX_RECORD: usize = 256 << 10;
 
 /// How many pieces of a file are in one record at most.
-pub(crate) const PIECES: usize = 4096;
+pub(crate) const PARTS_PER_RECORD: usize = 4096;
 
 /// One record of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Record {
+pub(crate) enum TreeRecord {
     /// The next entry.
     Entry(Entry),
     /// More pieces of the file before it.
-    Pieces(Vec<FilePart>),
+    Parts(Vec<FilePart>),
 }
 
 /// Something in a tree.

@@ -43,7 +43,7 @@ pub fn list(bytes: &[u8]) -> Option<u64> {
 /// A list to start from.
 #[must_use]
 pub fn some_list() -> Vec<u8> {
-    use super::tree::{Entry, FilePart, Kind, Record};
+    use super::tree::{Entry, FilePart, Kind, TreeRecord};
     let time = bastide_proto::files::FileTime { seconds: 1, nanos: 2 };
     let entry = |depth, name: &str, kind| Entry {
         depth,
@@ -65,7 +65,7 @@ pub fn some_list() -> Vec<u8> {
     ];
     let mut bytes = Vec::new();
     for entry in entries {
-        let record = bastide_proto::encode(&Record::Entry(entry)).unwrap_or_default();
+        let record = bastide_proto::encode(&TreeRecord::Entry(entry)).unwrap_or_default();
         bytes.extend(u32::try_from(record.len()).unwrap_or(0).to_le_bytes());
         bytes.extend(record);
     }

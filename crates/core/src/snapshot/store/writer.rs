@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::chunk::{ChunkId, FILES, MAX_CHUNK, MIN_CHUNK, SEGMENT, cut};
-use super::index::{Index, Pack};
+use super::index::{Index, KnownPack};
 use super::lease::Lease;
 use super::pack::{OpenPack, Scratch};
 use super::tree::{FilePart, push_piece};
@@ -210,7 +210,7 @@ impl Writer {
     }
 
     /// Writes everything to the disk and gives it its names. What is new comes back.
-    pub(crate) fn finish(&self) -> Result<(Vec<Arc<Pack>>, WriteStats)> {
+    pub(crate) fn finish(&self) -> Result<(Vec<Arc<KnownPack>>, WriteStats)> {
         let (gathered, chunks) = {
             let mut state = self.state();
             let gathered = std::mem::take(&mut state.gathered);
@@ -231,7 +231,7 @@ impl Writer {
                 Error::new(ErrorKind::Internal, "somebody still writes into a pack")
             })?;
             let (id, index) = pack.finish(&self.packs)?;
-            named.push(Arc::new(Pack::new(id, index)));
+            named.push(Arc::new(KnownPack::new(id, index)));
         }
         if !named.is_empty() {
             super::sync_folder(&self.packs)?;

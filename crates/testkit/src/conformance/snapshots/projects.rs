@@ -35,7 +35,7 @@ async fn survives(context: &Context, program: &str, make: &str, look: &str) -> O
     }
     run(&first, make).await?;
     let before = run(&first, look).await?;
-    first.save_snapshot(&store, "project", None).await?;
+    first.snapshots(&store).save("project", None).await?;
     first.delete().await?;
     let second = restored(context, &store, "project").await?;
     assert_eq!(run(&second, look).await?, before);

@@ -218,8 +218,8 @@ pub(super) async fn restores_trees_as_they_were(context: Context) -> Outcome {
             fs::create_dir(&top)?;
             grow(&mut random, &top)?;
         }
-        from.save_snapshot(&store, "trees", None).await?;
-        to.restore_snapshot(&store, "trees", None).await?;
+        from.snapshots(&store).save("trees", None).await?;
+        to.snapshots(&store).restore("trees", None).await?;
         let (want, got) = (look(source)?, look(target)?);
         for (path, looks) in &want {
             assert_eq!(got.get(path), Some(looks), "{path:?}, seed {seed}, round {round}");

@@ -36,7 +36,7 @@ async fn until_read(
     let times_tell = times_tell(session).await?;
     let deadline = Instant::now() + SOON;
     loop {
-        let saved = session.save_snapshot(store, name, None).await?;
+        let saved = session.snapshots(store).save(name, None).await?;
         if saved.files_read <= most || !times_tell {
             return Ok(());
         }
@@ -98,7 +98,7 @@ pub(super) async fn saves_what_is_written_through_a_mapping(context: Context) ->
     assert_eq!(first_of(&context, &store, "b", "data").await?, "b");
     // The page is dirty already: this store changes no time.
     mapper.tell("c").await?;
-    session.save_snapshot(&store, "c", None).await?;
+    session.snapshots(&store).save("c", None).await?;
     assert_eq!(first_of(&context, &store, "c", "data").await?, "c");
     mapper.tell("-").await?;
     until_read(&store, &session, 0, "still-c").await?;
@@ -106,7 +106,7 @@ pub(super) async fn saves_what_is_written_through_a_mapping(context: Context) ->
     mapper.tell("+").await?;
     for letter in ["d", "e"] {
         mapper.tell(letter).await?;
-        session.save_snapshot(&store, letter, None).await?;
+        session.snapshots(&store).save(letter, None).await?;
         assert_eq!(first_of(&context, &store, letter, "data").await?, letter);
     }
     Ok(session.delete().await?)
@@ -121,7 +121,7 @@ pub(super) async fn sees_changes_whose_times_were_set_back(context: Context) -> 
         cp -p renamed next && echo after! > next && touch -r renamed next && mv next renamed
         cp -p reused keep && rm reused && echo after! > reused && touch -r keep reused && rm keep";
     say(&session, line).await?;
-    let saved = session.save_snapshot(&store, "after", None).await?;
+    let saved = session.snapshots(&store).save("after", None).await?;
     assert_eq!(saved.files_read, 3);
     for file in ["written", "renamed", "reused"] {
         assert_eq!(first_of(&context, &store, "after", file).await?, "a", "{file}");
@@ -135,12 +135,12 @@ pub(super) async fn reads_everything_when_asked(context: Context) -> Outcome {
     say(&session, "for n in $(seq 20); do echo $n > file$n; done").await?;
     until_read(&store, &session, 0, "first").await?;
     let full = SaveOptions::default().full_read();
-    let saved = session.save_snapshot_with(&store, "full", full).await?;
+    let saved = session.snapshots(&store).save_with("full", full).await?;
     assert_eq!(saved.files_read, 20);
     assert_eq!(saved.info.fingerprint, store.inspect("first")?.fingerprint);
     // What was learnt by that counts the next time.
     if times_tell(&session).await? {
-        assert_eq!(session.save_snapshot(&store, "next", None).await?.files_read, 0);
+        assert_eq!(session.snapshots(&store).save("next", None).await?.files_read, 0);
     }
     Ok(session.delete().await?)
 }
@@ -159,7 +159,7 @@ pub(super) async fn keeps_set_id_files_that_are_installed_and_saved(context: Con
     let modes = "stat -c '%n %a' installed group unpacked/installed unpacked/group";
     let want = "installed 4755\ngroup 2755\nunpacked/installed 4755\nunpacked/group 2755\n";
     assert_eq!(say(&session, modes).await?, want);
-    session.save_snapshot(&store, "kept", None).await?;
+    session.snapshots(&store).save("kept", None).await?;
     let other = restored(&context, &store, "kept").await?;
     assert_eq!(say(&other, modes).await?, want);
     other.delete().await?;

@@ -28,14 +28,14 @@ pub(super) async fn several_at_once_leave_one_history(context: Context) -> Outco
     for round in 0..context.count(20) {
         let line = |number: usize| format!("echo {number} > r{round}n{number}; mkdir -p d{number}");
         let commands = join_all((0..4).map(|number| session.exec(sh(&line(number)))));
-        let checkpoints = join_all((0..2).map(|_| session.checkpoint(None)));
+        let checkpoints = join_all((0..2).map(|_| session.journal().checkpoint(None)));
         let forks = client.fork(&session, 1, None);
         let (commands, checkpoints, forks, undone, shown) = tokio::join!(
             commands,
             checkpoints,
             forks,
-            session.undo(1),
-            session.diff(Some("0.."), None)
+            session.journal().undo(1),
+            session.journal().diff(Some("0.."), None)
         );
         for command in commands {
             allowed("a command", command)?;
@@ -53,14 +53,14 @@ pub(super) async fn several_at_once_leave_one_history(context: Context) -> Outco
         assert!(numbers.is_sorted_by(|one, two| one < two), "round {round}: {numbers:?}");
         // The journal goes on from what the workspace is.
         say(&session, &format!("echo {round} > last")).await?;
-        session.undo(1).await?;
-        session.redo().await?;
+        session.journal().undo(1).await?;
+        session.journal().redo().await?;
         assert_eq!(say(&session, "cat last").await?, format!("{round}\n"));
     }
     let log = client.log(session.id())?;
     let is_step = |point: &&bastide::Point| point.kind == PointKind::Command && !point.aside;
     let steps = log.points.iter().take(log.applied).filter(is_step).count();
-    session.undo(steps).await?;
+    session.journal().undo(steps).await?;
     assert_eq!(eye.see(&session).await?, empty, "everything can be taken back");
     Ok(session.delete().await?)
 }

@@ -102,7 +102,8 @@ pub(super) async fn is_before_or_after_when_its_processes_are_killed(context: Co
         say(&session, CHANGE).await?;
         let after = eye.see(&session).await?;
         let (resumed, undone) =
-            killed_in((&client, session), round, async |session| session.undo(1).await).await?;
+            killed_in((&client, session), round, async |session| session.journal().undo(1).await)
+                .await?;
         session = resumed;
         let now = eye.see(&session).await?;
         assert!(now == before || now == after, "round {round}: neither of both ({undone:?})");
@@ -110,7 +111,7 @@ pub(super) async fn is_before_or_after_when_its_processes_are_killed(context: Co
         let log = client.log(&id)?;
         assert_eq!(log.applied == log.points.len(), now == after, "round {round}: {undone:?}");
         if now == after {
-            session.undo(1).await?;
+            session.journal().undo(1).await?;
             assert_eq!(eye.see(&session).await?, before, "round {round}");
         }
     }
@@ -120,9 +121,10 @@ pub(super) async fn is_before_or_after_when_its_processes_are_killed(context: Co
     say(&fork, "echo fork > from-fork; rm d/f2").await?;
     for round in 0..context.count(100) {
         let before = eye.see(&session).await?;
-        let (resumed, made) =
-            killed_in((&client, session), round, async |session| session.checkpoint(None).await)
-                .await?;
+        let (resumed, made) = killed_in((&client, session), round, async |session| {
+            session.journal().checkpoint(None).await
+        })
+        .await?;
         assert_eq!(eye.see(&resumed).await?, before, "round {round}: {made:?}");
         let (resumed, forked) = killed_in((&client, resumed), round, async |session| {
             client.fork(session, 1, None).await
@@ -134,9 +136,10 @@ pub(super) async fn is_before_or_after_when_its_processes_are_killed(context: Co
             assert!(eye.see(&fork).await? == before || !has_ids, "round {round}: the fork");
             client.delete(&fork.id().clone()).await?;
         }
-        let (resumed, merged) =
-            killed_in((&client, resumed), round, async |session| session.merge(&fork).await)
-                .await?;
+        let (resumed, merged) = killed_in((&client, resumed), round, async |session| {
+            session.journal().merge(&fork).await
+        })
+        .await?;
         session = resumed;
         let log = client.log(&id)?;
         let last = log.points.get(..log.applied).and_then(|points| points.last());
@@ -145,7 +148,7 @@ pub(super) async fn is_before_or_after_when_its_processes_are_killed(context: Co
             true => {
                 assert_eq!(&session.files().read("from-fork").await?[..], b"fork\n");
                 assert!(session.files().read("d/f2").await.is_err(), "round {round}: {merged:?}");
-                session.undo(1).await?;
+                session.journal().undo(1).await?;
             }
             false => assert!(merged.is_err(), "round {round}"),
         }

@@ -53,23 +53,23 @@ pub(super) async fn without_a_journal_nobody_knows_whose_changes_they_are(
     let place = InPlace::new(&context, false).await?;
     let session = &place.session;
     place.write("file", "1\n")?;
-    session.checkpoint(Some("first")).await?;
+    session.journal().checkpoint(Some("first")).await?;
     say(session, "echo 2 > file").await?;
     // It is not what it was, and is not said to be.
-    conflict(session.undo(1).await, "file")?;
+    conflict(session.journal().undo(1).await, "file")?;
     assert_eq!(place.read("file")?, "2\n");
     // An edit between two checkpoints is somebody's, too.
     place.write("file", "of the owner\n")?;
-    session.checkpoint(Some("second")).await?;
-    conflict(session.undo(1).await, "file")?;
+    session.journal().checkpoint(Some("second")).await?;
+    conflict(session.journal().undo(1).await, "file")?;
     assert_eq!(place.read("file")?, "of the owner\n");
     // What a point has can be asked for by its name, and comes back.
-    session.restore_path("file", "first").await?;
+    session.journal().restore_path("file", "first").await?;
     assert_eq!(place.read("file")?, "1\n");
-    session.undo(1).await?;
+    session.journal().undo(1).await?;
     assert_eq!(place.read("file")?, "of the owner\n");
     place.write("file", "not kept\n")?;
-    conflict(session.restore_path("file", "first").await, "file")?;
+    conflict(session.journal().restore_path("file", "first").await, "file")?;
     assert_eq!(place.read("file")?, "not kept\n");
     Ok(place.session.delete().await?)
 }
@@ -81,12 +81,12 @@ pub(super) async fn restores_over_no_edit_that_no_point_was_asked_for(context: C
     place.write("file", "of the owner\n")?;
     // The next command's point has it, but nobody asked for that.
     say(session, "echo 2 > other").await?;
-    conflict(session.restore_path("file", "1").await, "file")?;
+    conflict(session.journal().restore_path("file", "1").await, "file")?;
     assert_eq!(place.read("file")?, "of the owner\n");
-    session.restore_path("other", "1").await?;
+    session.journal().restore_path("other", "1").await?;
     assert_eq!(place.read("other")?, "1\n");
-    session.checkpoint(None).await?;
-    session.restore_path("file", "1").await?;
+    session.journal().checkpoint(None).await?;
+    session.journal().restore_path("file", "1").await?;
     assert_eq!(place.read("file")?, "1\n");
     Ok(place.session.delete().await?)
 }
@@ -97,15 +97,15 @@ pub(super) async fn ends_nothing_where_nothing_is_undone(context: Context) -> Ou
     say(session, "echo 1 > file").await?;
     place.write("file", "of the owner\n")?;
     let sleeper = session.launch(sh("sleep 7140")).await?;
-    conflict(session.undo(2).await, "file")?;
-    conflict(session.restore_path("file", "1").await, "file")?;
+    conflict(session.journal().undo(2).await, "file")?;
+    conflict(session.journal().restore_path("file", "1").await, "file")?;
     let is_alive = async || -> Result<bool, TrialError> {
         let all = session.processes().await?;
         Ok(all.iter().any(|one| one.id == sleeper && one.exit.is_none()))
     };
     assert!(is_alive().await?, "a refusal ended a process");
     // What runs by itself can be taken back while it runs: all that changed since is its own.
-    session.undo(1).await?;
+    session.journal().undo(1).await?;
     assert!(!is_alive().await?, "it outlived what it did");
     Ok(place.session.delete().await?)
 }
@@ -117,7 +117,7 @@ pub(super) async fn takes_back_a_command_that_an_undo_ended(context: Context) ->
     let mut running =
         session.spawn(sh("echo 2 > file; echo made > made; echo ready; exec sleep 7141")).await?;
     running.next().await?;
-    session.undo(1).await?;
+    session.journal().undo(1).await?;
     assert_eq!(place.read("file")?, "1\n");
     // Its end is heard now, and says nothing about what it had done.
     let ended = loop {
@@ -130,9 +130,9 @@ pub(super) async fn takes_back_a_command_that_an_undo_ended(context: Context) ->
     let point = log.points.last().ok_or("no point")?;
     assert_eq!(point.exit, Some(ended.code));
     assert_eq!((point.changes.added, point.changes.changed), (1, 1), "{point:?}");
-    session.redo().await?;
+    session.journal().redo().await?;
     assert_eq!(place.read("file")?, "2\n");
-    session.undo(1).await?;
+    session.journal().undo(1).await?;
     assert_eq!(place.read("file")?, "1\n");
     assert!(place.read("made").is_err(), "what it made is gone, too");
     Ok(place.session.delete().await?)
@@ -157,7 +157,7 @@ pub(super) async fn loses_nothing_that_comes_while_it_goes_back(context: Context
     let is_over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let (folder, flag) = (place.folder.path().to_owned(), std::sync::Arc::clone(&is_over));
     let owner = tokio::task::spawn_blocking(move || busy(&folder, &flag));
-    let undone = session.undo(1).await;
+    let undone = session.journal().undo(1).await;
     is_over.store(true, std::sync::atomic::Ordering::Release);
     let count = owner.await??;
     for number in 0..count {
@@ -166,7 +166,7 @@ pub(super) async fn loses_nothing_that_comes_while_it_goes_back(context: Context
     // It went back, or says that it could not; then it can now.
     if let Err(error) = undone {
         assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-        session.undo(1).await?;
+        session.journal().undo(1).await?;
     }
     assert_eq!(fs::metadata(place.folder.path().join("big"))?.len(), 30_000_000);
     let hidden = fs::read_dir(place.folder.path())?.filter_map(Result::ok);
@@ -185,11 +185,11 @@ pub(super) async fn leaves_history_alone_where_nothing_happened(context: Context
     let session = journaled(&context, &Manifest::default()).await?;
     say(&session, "echo 1 > file").await?;
     say(&session, "echo 2 > file").await?;
-    session.undo(1).await?;
+    session.journal().undo(1).await?;
     // A fork is another session's matter.
     let fork = client.fork(&session, 1, None).await?.pop().ok_or("there is no fork")?;
     assert_eq!(say(&fork, "cat file").await?, "1\n");
-    session.redo().await?;
+    session.journal().redo().await?;
     assert_eq!(&session.files().read("file").await?[..], b"2\n");
     assert_eq!(count(&client, &session)?, 2);
     // What was not started changed nothing.

@@ -70,7 +70,7 @@ pub(super) async fn checkpoints_are_of_one_instant(context: Context) -> Outcome 
     let count = context.count(100);
     let mut stood_still = 0;
     for _ in 0..count {
-        stood_still = stood_still.max(session.checkpoint(None).await?.processes);
+        stood_still = stood_still.max(session.journal().checkpoint(None).await?.processes);
     }
     assert!(stood_still > 0, "it says how many processes stood still");
     for number in 1..=count {
@@ -115,7 +115,7 @@ pub(super) async fn merges_what_a_fork_changed(context: Context) -> Outcome {
     .await?;
     say(&session, "sed -i 's/^17$/seventeen/' text; sed -i 's/^5$/session/' same; printf '\\0\\3' > binary; rm kept; rm -r folder").await?;
     let before = eye.see(&session).await?;
-    let merged = session.merge(&fork).await?;
+    let merged = session.journal().merge(&fork).await?;
     assert_eq!(merged.merged, ["text"]);
     let beside = |name: &str| Some(format!("{name}.fork-{}", fork.id()));
     let conflicts = ["binary", "kept", "same"].map(|name| (name.to_owned(), beside(name)));
@@ -133,7 +133,7 @@ pub(super) async fn merges_what_a_fork_changed(context: Context) -> Outcome {
     assert_eq!(&session.files().read("binary").await?[..], b"\0\x03");
     assert_eq!(&session.files().read(&binary).await?[..], b"\0\x02");
     // It can be taken back, and what was in the fork is still there.
-    session.undo(1).await?;
+    session.journal().undo(1).await?;
     assert_eq!(eye.see(&session).await?, before);
     assert_eq!(say(&fork, "cat new; sed -n 5p same").await?, "new\nfork\n");
     fork.delete().await?;
@@ -175,7 +175,7 @@ pub(super) async fn loses_nothing_by_a_merge(context: Context) -> Outcome {
         ),
     )
     .await?;
-    let merged = session.merge(&fork).await?;
+    let merged = session.journal().merge(&fork).await?;
     // The session's own is where it was.
     let own = say(&session, &format!("cat file thing place {one} {two}; stat -c %a mode")).await?;
     assert_eq!(own, "own\nown\nown\nown\nown2\n640\n", "{merged:?}");
@@ -197,7 +197,7 @@ pub(super) async fn loses_nothing_by_a_merge(context: Context) -> Outcome {
     assert_eq!(say(&session, mark).await?, say(&fork, mark).await?);
     // What somebody made of a conflict is there after the next merge.
     say(&session, &format!("echo mine > file.fork-{id}")).await?;
-    session.merge(&fork).await?;
+    session.journal().merge(&fork).await?;
     assert_eq!(
         say(&session, &format!("cat file.fork-{id} file.fork-{id}.2")).await?,
         "mine\nfork\n"

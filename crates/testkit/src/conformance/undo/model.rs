@@ -99,20 +99,20 @@ pub(super) async fn goes_wherever_a_model_in_memory_goes(context: Context) -> Ou
         let did = match dice.below(12) {
             0 | 1 if model.past.len() > 3 => {
                 let steps = 1 + dice.below(2);
-                session.undo(steps).await?;
+                session.journal().undo(steps).await?;
                 model.future.push(model.past.clone());
                 model.past.truncate(model.past.len() - steps);
                 format!("undo {steps}")
             }
             2 if !model.future.is_empty() => {
-                session.redo().await?;
+                session.journal().redo().await?;
                 model.past = model.future.pop().unwrap_or_default();
                 "redo".to_owned()
             }
             3 if model.future.is_empty() => {
                 let (point, then) = model.points[dice.below(model.points.len())].clone();
                 let folder = format!("d{}", dice.below(3));
-                session.restore_path(&folder, &point.to_string()).await?;
+                session.journal().restore_path(&folder, &point.to_string()).await?;
                 let mut files = model.now();
                 files.retain(|name, _| !name.starts_with(&format!("{folder}/")));
                 files.extend(

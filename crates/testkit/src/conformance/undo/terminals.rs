@@ -72,11 +72,11 @@ pub(super) async fn makes_points_of_lines_on_a_terminal(context: Context) -> Out
     assert_eq!(changed, [0, 1, 2, 0, 1, 1, 0], "{log:?}");
     assert!(log.points.iter().all(|point| point.after.is_some()), "{log:?}");
     // Line by line, from the last one on.
-    session.undo(2).await?;
+    session.journal().undo(2).await?;
     assert_eq!(say(&session, "ls").await?, "one\nquiet\nsub\n");
-    session.undo(2).await?;
+    session.journal().undo(2).await?;
     assert_eq!(say(&session, "ls").await?, "one\nsub\n");
-    session.undo(3).await?;
+    session.journal().undo(3).await?;
     assert_eq!(say(&session, "ls").await?, "one\n");
     Ok(session.delete().await?)
 }

@@ -1,6 +1,6 @@
 //! Reading lists.
 
-use super::{Entry, FilePart, Kind, MAX_RECORD, Order, Record, check_attributes, check_link};
+use super::{Entry, FilePart, Kind, MAX_RECORD, Order, TreeRecord, check_attributes, check_link};
 use crate::Result;
 use crate::snapshot::store::chunk::ChunkId;
 use crate::snapshot::store::errors::damaged;
@@ -20,7 +20,7 @@ pub(crate) struct TreeReader<C> {
     at: usize,
     order: Order,
     /// A record that was read ahead.
-    next: Option<Record>,
+    next: Option<TreeRecord>,
     read: u64,
 }
 
@@ -45,16 +45,16 @@ impl<C: Content> TreeReader<C> {
         let mut entry = match self.record()? {
             None if self.read == 0 => return Err(damaged("a list has no entries")),
             None => return Ok(None),
-            Some(Record::Entry(entry)) => entry,
-            Some(Record::Pieces(_)) => return Err(damaged("a list has pieces of no file")),
+            Some(TreeRecord::Entry(entry)) => entry,
+            Some(TreeRecord::Parts(_)) => return Err(damaged("a list has pieces of no file")),
         };
         let checked = self.check(&entry);
         checked.map_err(|what| damaged(format!("in a list, at {}: {what}", self.order.path())))?;
         if let Kind::File { size, file_parts, .. } = &mut entry.kind {
             while let Some(record) = self.record()? {
                 match record {
-                    Record::Pieces(more) => file_parts.extend(more),
-                    record @ Record::Entry(_) => {
+                    TreeRecord::Parts(more) => file_parts.extend(more),
+                    record @ TreeRecord::Entry(_) => {
                         self.next = Some(record);
                         break;
                     }
@@ -90,7 +90,7 @@ impl<C: Content> TreeReader<C> {
         }
     }
 
-    fn record(&mut self) -> Result<Option<Record>> {
+    fn record(&mut self) -> Result<Option<TreeRecord>> {
         if let Some(record) = self.next.take() {
             return Ok(Some(record));
         }

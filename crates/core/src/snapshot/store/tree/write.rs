@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Entry, FilePart, Kind, PIECES, Record};
+use super::{Entry, FilePart, Kind, PARTS_PER_RECORD, TreeRecord};
 use crate::snapshot::store::chunk::{ChunkId, LISTS, cut};
 use crate::snapshot::store::writer::Writer;
 use crate::{Error, ErrorKind, Result};
@@ -30,18 +30,18 @@ impl TreeWriter {
         let mut rest = Vec::new();
         if let Kind::File { size, file_parts, .. } = &mut entry.kind {
             self.bytes = self.bytes.saturating_add(*size);
-            if file_parts.len() > PIECES {
-                rest = file_parts.split_off(PIECES);
+            if file_parts.len() > PARTS_PER_RECORD {
+                rest = file_parts.split_off(PARTS_PER_RECORD);
             }
         }
-        self.record(&Record::Entry(entry))?;
-        for some in rest.chunks(PIECES) {
-            self.record(&Record::Pieces(some.to_vec()))?;
+        self.record(&TreeRecord::Entry(entry))?;
+        for some in rest.chunks(PARTS_PER_RECORD) {
+            self.record(&TreeRecord::Parts(some.to_vec()))?;
         }
         Ok(())
     }
 
-    fn record(&mut self, record: &Record) -> Result<()> {
+    fn record(&mut self, record: &TreeRecord) -> Result<()> {
         let bytes = bastide_proto::encode(record)
             .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
