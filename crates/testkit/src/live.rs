@@ -15,6 +15,7 @@ mod rules;
 mod scenario;
 mod script;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -103,9 +104,7 @@ pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> io::Result<Report> 
         scenarios.retain(|scenario| scenario.id.contains(only.as_str()));
     }
     if let Some(every) = options.every {
-        let mut number = 0..;
-        scenarios
-            .retain(|_| number.next().is_some_and(|number: usize| number.is_multiple_of(every)));
+        scenarios = sample(scenarios, every);
     }
     // Some rules are about what only root does.
     let is_whole = options.only.is_none()
@@ -135,6 +134,22 @@ pub fn run(options: &Options, mut tell: impl FnMut(&str)) -> io::Result<Report> 
         }
         Ok(report)
     })
+}
+
+/// Each of so many scenarios, and whichever is the first of its file or the first to make some call: a few of them still try
+/// everything that all of them try.
+fn sample(scenarios: Vec<Scenario>, every: usize) -> Vec<Scenario> {
+    let mut tried = BTreeSet::new();
+    let mut chosen = Vec::new();
+    for (number, scenario) in scenarios.into_iter().enumerate() {
+        let tries: Vec<_> = scenario.tries().into_iter().map(str::to_owned).collect();
+        let is_first = tries.iter().any(|tried_now| !tried.contains(tried_now));
+        if is_first || number.is_multiple_of(every) {
+            tried.extend(tries);
+            chosen.push(scenario);
+        }
+    }
+    chosen
 }
 
 /// A scenario by its number, and what both sides made of it.
@@ -219,4 +234,23 @@ fn remove(tmp: &Path) {
     drop(opened);
     // The folder goes with its owner in any case; what cannot be removed is the system's to clear.
     drop(fs::remove_dir_all(tmp));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_scenarios_try_every_call_and_every_file() {
+        let tries = |scenarios: &[Scenario]| -> BTreeSet<String> {
+            scenarios.iter().flat_map(Scenario::tries).map(str::to_owned).collect()
+        };
+        for backend in ["local", "docker"] {
+            let all = scenario::read(backend).unwrap();
+            let (whole, wanted) = (all.len(), tries(&all));
+            let few = sample(all, 16);
+            assert_eq!(tries(&few), wanted, "{backend}");
+            assert!(few.len() * 8 < whole, "{backend}: {} of {whole}", few.len());
+        }
+    }
 }

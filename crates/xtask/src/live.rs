@@ -11,7 +11,7 @@ use crate::shell::{Outcome, built_task, run as run_command, say, step, top, work
 use crate::test::engine::Engine;
 use crate::test::privileges::Account;
 
-/// Which of the scenarios `cargo xtask test` runs: each of this many.
+/// Which of the scenarios `cargo xtask test` runs: each of this many, and those without which some call were not tried.
 const SOME: u32 = 16;
 
 #[derive(Debug, clap::Args)]
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     /// Scripts of calls that this number makes, instead of the scenarios
     #[arg(long)]
     seed: Option<u64>,
-    /// Only each of that many scenarios
+    /// Only each of that many scenarios, and those without which some call were not tried
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     every: Option<u32>,
     /// How many scenarios are run at once
@@ -45,6 +45,16 @@ pub(crate) fn run_some() -> Outcome {
     some(false, None, Some(SOME))?;
     // What a user may do is the same for root and different for anybody else.
     some(true, Some("permissions/"), None)
+}
+
+/// Runs all of them: on this machine, there as an ordinary user about permissions, and in containers if there can be some.
+pub(crate) fn run_all(has_containers: bool) -> Outcome {
+    let all = |as_user, only: Option<&str>, backend: Option<&str>| {
+        let (backend, only) = (backend.map(str::to_owned), only.map(str::to_owned));
+        run(&Arguments { only, backend, seed: None, every: None, jobs: 3, as_user })
+    };
+    all(false, None, if has_containers { None } else { Some("local") })?;
+    all(true, Some("permissions/"), Some("local"))
 }
 
 /// Runs the scenarios on each backend.

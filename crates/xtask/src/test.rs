@@ -141,6 +141,7 @@ fn run_suites(
             run_command(&mut with_signals(command))
         });
     }
+    let has_containers = engine.is_ok();
     // It takes memory, and nothing needs it from here on.
     drop((engine, cluster));
     suites.run("examples in the documentation", || {
@@ -149,15 +150,18 @@ fn run_suites(
     suites.run("the recorded cases of the reference", || {
         run_command(&mut cargo(&["xtask", "vectors"]))
     });
-    suites.run("some of the calls that are compared with the reference while it runs", || {
-        match reference() {
+    let share = if arguments.full { "all" } else { "some" };
+    suites.run(
+        &format!("{share} of the calls that are compared with the reference while it runs"),
+        || match reference() {
+            Ok(_) if arguments.full => live::run_all(has_containers),
             Ok(_) => live::run_some(),
             Err(why) => {
                 say(&format!("skipped: {why}"));
                 settings.note_skipped("skipped the live comparison: the reference is not installed")
             }
-        }
-    });
+        },
+    );
     suites.run("the Python package", || python::run(&python::Arguments::default()));
     // Whoever runs this has just run the suites as themselves; the other kind of user is missing.
     let other = means.other();

@@ -366,6 +366,7 @@ impl Client {
             dependencies: self.dependencies.template_copy(),
             progress: start.progress,
             is_callers: record.spec.host_workspace.is_some() && record.owned_root.is_none(),
+            is_host_folder: record.spec.host_workspace.is_some(),
             is_tied: record.tied,
             keeper: match start.origin {
                 Some(origin) => Arc::new(origin),

@@ -1,6 +1,8 @@
 //! Commands as the reference runs them: what failed to run is an error, and a signal is told as the
 //! reference's client of that backend does.
 
+use std::path::Path;
+
 use serde_json::Number;
 
 use super::ReferenceSession;
@@ -34,6 +36,7 @@ impl ReferenceSession<'_> {
     ///
     /// # Errors
     ///
+    /// `WorkspaceRootNotFoundError` if the workspace is a folder of the host that is not there any more,
     /// `ExecTransportError` if it could not be executed, `ExecTimeoutError` if it took longer than its
     /// [timeout](Command::timeout), [`LimitExceeded`](ErrorKind::LimitExceeded) if it said more than its
     /// [output limit](Command::output_limit) (it ran to its end then); and as `exec`.
@@ -42,6 +45,9 @@ impl ReferenceSession<'_> {
         let argv: Vec<String> =
             command.argv.iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect();
         let timeout = command.timeout;
+        if let Err(error) = self.check_root() {
+            return Err(self.session.record_refused_command(&command, error).await);
+        }
         let output = self.session.exec(command).await.map_err(|error| not_run(&argv, error))?;
         let is_whole = !output.is_truncated();
         let Output { stdout, stderr, stdout_omitted, stderr_omitted, lost, exit, .. } = output;
@@ -74,6 +80,17 @@ impl ReferenceSession<'_> {
                 .with_hint("give it a larger `output_limit`, read it piece by piece with `spawn`, or write it to a file"));
         }
         Ok(ExecResult { stdout: stdout.to_vec(), stderr: stderr.to_vec(), exit_code })
+    }
+
+    /// Whether the folder of the host that is the workspace is still there. The sandbox has it either way, and a command would
+    /// run in it without finding anything, or write what nobody finds.
+    pub(super) fn check_root(self) -> Result<()> {
+        let root = self.session.root().as_str();
+        let is_there = || !matches!(Path::new(root).try_exists(), Ok(false));
+        if !self.session.life.terms.is_host_folder || is_there() {
+            return Ok(());
+        }
+        Err(raise::workspace_root_not_found(root))
     }
 }
 

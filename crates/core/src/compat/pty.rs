@@ -100,6 +100,7 @@ impl ReferenceSession<'_> {
     }
 
     async fn start_pty(self, command: Command, limits: PtyLimits) -> Result<PtyExecUpdate> {
+        self.check_root()?;
         let terminal = command.terminal.is_some();
         let command = Command { timeout: None, ..command };
         let manner = self.session.backend.has_own_system().then(|| ShellExit {

@@ -15,7 +15,7 @@ use crate::events::{
 use crate::link::Link;
 use crate::session::process::ProcessRecording;
 use crate::snapshot::Saved;
-use crate::{Command, ProcessId, Result};
+use crate::{Command, Error, ProcessId, Result};
 
 impl Session {
     /// Waits until every sink has what happened so far, each for a while, and the audit log is on the
@@ -70,6 +70,15 @@ impl Session {
             let (given, timeout_s) = (command.given(), command.timeout_s());
             ProcessRecording::command(open, given, timeout_s, self.backend.has_own_system())
         }))
+    }
+
+    /// Records a command that nobody tried to run, and gives back why.
+    pub(crate) async fn record_refused_command(&self, command: &Command, why: Error) -> Error {
+        match self.record_command(command).await {
+            Ok(Some(recording)) => recording.fail(&why).await.err().unwrap_or(why),
+            Ok(None) => why,
+            Err(unrecorded) => unrecorded,
+        }
     }
 
     /// Records that somebody attaches to a process.

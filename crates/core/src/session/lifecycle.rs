@@ -74,6 +74,8 @@ pub(crate) struct SessionConfig {
     pub(crate) progress: Option<ProgressListener>,
     /// Whether the workspace is a folder of the caller's.
     pub(crate) is_callers: bool,
+    /// Whether the workspace is a folder of the host, under the same path there, whosever it is.
+    pub(crate) is_host_folder: bool,
     /// Which points the session makes of itself.
     pub(crate) journal: Option<JournalOptions>,
     /// Whether the session ends with its owner.

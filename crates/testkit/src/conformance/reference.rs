@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Cursor;
 
 use bastide::archive::tar::{TarKind, TarMember, TarWriter};
+use bastide::compat::PtyLimits;
 use bastide::model::snapshot::SnapshotSpec;
 use bastide::model::{Entry, Manifest, PosixPath};
 use bastide::{
@@ -18,6 +19,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     writes_to_no_file_that_does_not_allow_it,
     outlives_the_handle_it_was_resumed_beside,
     comes_back_in_a_folder_that_is_as_it_was_saved,
+    says_that_the_folder_it_worked_in_is_gone,
     has_a_class_for_every_call_after_its_end,
     takes_the_permissions_of_an_archive_where_it_has_a_system_of_its_own,
     says_why_it_cannot_be_saved,
@@ -127,6 +129,24 @@ async fn comes_back_in_a_folder_that_is_as_it_was_saved(context: Context) -> Out
     assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
     assert_eq!(fs::read_to_string(root.join("a"))?, "changed");
     Ok(())
+}
+
+async fn says_that_the_folder_it_worked_in_is_gone(context: Context) -> Outcome {
+    if !context.backend.has_host_files() {
+        return Ok(());
+    }
+    let top = tempfile::tempdir()?;
+    let root = top.path().canonicalize()?.join("project");
+    fs::create_dir(&root)?;
+    let manifest = Manifest { root: root.to_string_lossy().into_owned(), ..Manifest::default() };
+    let session = context.client().create(&manifest, CreateOptions::default()).await?;
+    assert!(session.compat().exec_result(sh("true")).await?.ok());
+    fs::remove_dir_all(&root)?;
+    let refused = session.compat().exec_result(sh("true")).await;
+    assert_eq!(class(refused)?, "WorkspaceRootNotFoundError");
+    let refused = session.compat().pty_exec_start(sh("true"), PtyLimits::default()).await;
+    assert_eq!(class(refused)?, "WorkspaceRootNotFoundError");
+    Ok(session.delete().await?)
 }
 
 async fn has_a_class_for_every_call_after_its_end(context: Context) -> Outcome {

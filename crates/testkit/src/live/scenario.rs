@@ -73,6 +73,13 @@ impl Scenario {
         operations
     }
 
+    /// What it is there for, as far as that can be told from outside: its file, with a slash, and the calls it makes.
+    pub(super) fn tries(&self) -> Vec<&str> {
+        let mut tries = self.operations();
+        tries.extend(self.id.split_inclusive('/').next());
+        tries
+    }
+
     /// What a driver is told, with the scenario's folder in place of `<TMP>` and the workspace in
     /// place of `<ROOT>`.
     pub(super) fn line(&self, side: &Side, tmp: &Path) -> Value {

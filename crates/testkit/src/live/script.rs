@@ -37,6 +37,10 @@ const ODD: [&str; 10] = [
     "d/./e/b",
 ];
 
+/// The one of them that makes a folder of a name for files. `write` over a folder is an error here; the reference's client
+/// for containers has `cp` put the content into it, under a name by chance.
+const FOLDER_OF_A_FILE: &str = "a/below";
+
 /// Lines for the shell.
 const LINES: [&str; 9] = [
     "find . -mindepth 1 -printf '%p %m %y %l\\n' | LC_ALL=C sort",
@@ -77,6 +81,15 @@ impl Chance {
         let pool = pools.get(self.below(pools.len())).copied().unwrap_or_default();
         self.one(pool)
     }
+
+    /// A path that is written to.
+    fn target(&mut self, side: &Side) -> &'static str {
+        let pools: [&[&str]; 2] = [&FILES, &ODD];
+        match self.path(&pools) {
+            FOLDER_OF_A_FILE if *side != Side::Local => FILES[0],
+            path => path,
+        }
+    }
 }
 
 /// The scripts of a seed.
@@ -104,16 +117,15 @@ fn call(chance: &mut Chance, side: &Side) -> Value {
         }
         2 => json!({"op": "read", "path": chance.path(&any)}),
         3 | 4 => {
-            let pools: [&[&str]; 2] = [&FILES, &ODD];
             let times = chance.below(4);
-            json!({"op": "write", "path": chance.path(&pools), "content": "text\n", "times": times})
+            json!({"op": "write", "path": chance.target(side), "content": "text\n", "times": times})
         }
         5 => {
             json!({"op": "read_bounded", "path": chance.path(&any), "max_bytes": 1 + chance.below(6)})
         }
         6 => json!({"op": "persist", "as": "x"}),
         7 => json!({"op": "running"}),
-        8 => json!({"op": "apply_patch", "patch": patch(chance)}),
+        8 => json!({"op": "apply_patch", "patch": patch(chance, side)}),
         9 => json!({"op": "ls", "path": chance.path(&any)}),
         10 => {
             let parents = chance.below(2) == 0;
@@ -139,10 +151,14 @@ fn call(chance: &mut Chance, side: &Side) -> Value {
     }
 }
 
-fn patch(chance: &mut Chance) -> String {
-    let pools: [&[&str]; 2] = [&FILES, &ODD];
-    let name = chance.path(&pools);
+fn patch(chance: &mut Chance, side: &Side) -> String {
+    let name = chance.target(side);
     let body = match chance.below(4) {
+        // A new file replaces nothing here; in containers of the reference it does.
+        0 if *side != Side::Local => {
+            let number = chance.next();
+            format!("*** Add File: d/new-{number}\n+text")
+        }
         0 => format!("*** Add File: {name}\n+text"),
         1 => format!("*** Delete File: {name}"),
         2 => {
@@ -156,6 +172,8 @@ fn patch(chance: &mut Chance) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -168,5 +186,22 @@ mod tests {
         assert_eq!(lines(7), lines(7));
         assert_ne!(lines(7), lines(8));
         assert_eq!(lines(0).len(), SCRIPTS);
+    }
+
+    #[test]
+    fn leaves_out_of_containers_what_is_meant_to_differ_there() {
+        let side = Side::Docker { host: String::new(), image: String::new() };
+        let mut added = BTreeSet::new();
+        for script in (0..20).flat_map(|seed| scripts(seed, &side)) {
+            let line = script.line(&side, std::path::Path::new("/tmp/x"));
+            for step in line["steps"].as_array().unwrap() {
+                let patch = step["patch"].as_str().unwrap_or_default();
+                assert!(step["op"] != "write" || step["path"] != FOLDER_OF_A_FILE);
+                assert!(!patch.contains(FOLDER_OF_A_FILE));
+                let name = patch.lines().find_map(|line| line.strip_prefix("*** Add File: "));
+                assert!(name.is_none_or(|name| added.insert(name.to_owned())), "{patch}");
+            }
+        }
+        assert!(added.len() > 50);
     }
 }
