@@ -108,7 +108,7 @@ fn check_static(program: &Path) -> Outcome {
 /// Every package that is linked into the program, with its version and licence.
 fn components() -> Outcome<String> {
     let mut all = BTreeMap::new();
-    for package in ["bastide-cli", "bastide-guest", "bastide-sidecar"] {
+    for package in ["bastide-cli", "bastide-guest", "bastide-loader", "bastide-sidecar"] {
         let tree =
             ["tree", "--locked", "--edges", "normal", "--prefix", "none", "--target", TARGET];
         let mut tree = cargo(&tree);
@@ -124,7 +124,7 @@ fn components() -> Outcome<String> {
     }
     let lines =
         all.iter().map(|((name, version), licence)| format!("{name} {version}: {licence}\n"));
-    let head = "Packages in the program `bastide`, its guest and its mount program, with their licences.\n\n";
+    let head = "Packages in the program `bastide`, its guest, the loader of that and its sidecar, with their licences.\n\n";
     Ok(lines.fold(head.to_owned(), |text, line| text + &line))
 }
 

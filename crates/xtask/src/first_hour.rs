@@ -7,24 +7,41 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::shell::{Outcome, read, run as run_command, say, step, top};
+use crate::shell::{Outcome, read, run as run_command, say, step, top, works};
 
 /// What is done inside, as root and as somebody else.
 const SCRIPT: &str = include_str!("first_hour/first_hour.sh");
 
-/// The packages that the README asks for, and an ordinary user.
-const PACKAGES: &str = "build-essential,git,ca-certificates,python3,passwd,uidmap";
+/// How it is entered.
+const ENTER: &str = include_str!("first_hour/enter.sh");
+
+/// The packages that the README asks for. The certificates come with `rustup`, whose place this machine's toolchain takes.
+const PACKAGES: &str = "build-essential,git,ca-certificates";
+
+/// What the network is like: names, and whom to trust. A machine may reach registries by a proxy with a certificate of its own.
+const NETWORK: [&str; 3] = ["etc/resolv.conf", "etc/hosts", "etc/ssl/certs/ca-certificates.crt"];
 
 /// Makes the system, and plays the first hour in it.
 pub(crate) fn run() -> Outcome {
+    if !works(Command::new("debootstrap").arg("--version")) {
+        return Err("`debootstrap` is not there; the package of that name has it".into());
+    }
     let folder = tempfile::Builder::new().prefix("first-hour-").tempdir_in(top().join("target"))?;
     let root = folder.path().join("root");
     step("a fresh system");
     let (suite, mirror) = (release()?, mirror()?);
-    let mut debootstrap = Command::new("debootstrap");
-    debootstrap.args(["--variant=minbase", &format!("--include={PACKAGES}"), &suite]);
+    // Whatever it mounts meanwhile is gone with it.
+    let mut debootstrap = Command::new("unshare");
+    debootstrap.args(["--mount", "debootstrap", "--variant=minbase"]);
+    debootstrap.args([&format!("--include={PACKAGES}"), &suite]);
     // It says each package; what it says is of use only if it fails.
     read(debootstrap.arg(&root).arg(mirror))?;
+    for file in NETWORK {
+        let ours = Path::new("/").join(file);
+        if ours.exists() {
+            fs::copy(ours, root.join(file))?;
+        }
+    }
     fs::write(root.join("first_hour.sh"), SCRIPT)?;
     // Of what is committed, as a clone would have it.
     let source = root.join("source.git");
@@ -43,17 +60,12 @@ pub(crate) fn run() -> Outcome {
 
 /// The system, entered: its own processes and mounts, and nothing of ours but the toolchain.
 fn enter(root: &Path, cargo_home: &Path) -> Outcome<Command> {
-    let mut enter = Command::new("bwrap");
-    enter.arg("--bind").arg(root).arg("/");
-    enter.args(["--dev-bind", "/dev", "/dev", "--ro-bind", "/sys", "/sys", "--proc", "/proc"]);
-    enter.args(["--tmpfs", "/tmp", "--ro-bind", "/etc/resolv.conf", "/etc/resolv.conf"]);
-    enter.arg("--ro-bind").arg(toolchain("RUSTUP_HOME", ".rustup")?).arg("/opt/rustup");
-    enter.arg("--ro-bind").arg(cargo_home.join("bin")).arg("/opt/cargo-bin");
-    enter.args(["--unshare-pid", "--unshare-uts", "--unshare-ipc", "--cap-add", "ALL"]);
-    enter.args(["--die-with-parent", "--clearenv", "--setenv", "HOME", "/root"]);
-    enter.args(["--setenv", "RUSTUP_HOME", "/opt/rustup", "--setenv", "CARGO_TERM_COLOR", "never"]);
-    let path = "/root/.cargo/bin:/opt/cargo-bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
-    enter.args(["--setenv", "PATH", path, "--chdir", "/root", "bash", "/first_hour.sh"]);
+    let script = root.with_file_name("enter.sh");
+    fs::write(&script, ENTER)?;
+    let mut enter = Command::new("unshare");
+    enter.args(["--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "sh"]);
+    enter.arg(script).arg(root.canonicalize()?);
+    enter.arg(toolchain("RUSTUP_HOME", ".rustup")?).arg(cargo_home.join("bin"));
     Ok(enter)
 }
 

@@ -69,6 +69,9 @@ enum AuditTask {
         /// A file that does not exist yet
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// Print an object
+        #[arg(long)]
+        json: bool,
     },
     /// Remove what is on record about sessions that are long gone
     Prune {
@@ -85,8 +88,10 @@ impl AuditArgs {
     /// Whether a program reads what is printed.
     pub(crate) fn json(&self) -> bool {
         match &self.task {
-            AuditTask::Verify { json, .. } | AuditTask::Prune { json, .. } => *json,
-            AuditTask::Prove { .. } | AuditTask::Check { .. } | AuditTask::Keygen { .. } => false,
+            AuditTask::Verify { json, .. }
+            | AuditTask::Keygen { json, .. }
+            | AuditTask::Prune { json, .. } => *json,
+            AuditTask::Prove { .. } | AuditTask::Check { .. } => false,
         }
     }
 }
@@ -115,8 +120,12 @@ pub(crate) fn run(ui: &mut Ui, args: AuditArgs) -> Result<ExitCode> {
             ui.json_text(&proof.record)?;
             Ok(ExitCode::SUCCESS)
         }
-        AuditTask::Keygen { file } => {
-            ui.line(&AuditKey::generate(&file)?.public().to_string())?;
+        AuditTask::Keygen { file, json } => {
+            let public = AuditKey::generate(&file)?.public().to_string();
+            match json {
+                true => ui.json(&json!({ "public_key": public }))?,
+                false => ui.line(&public)?,
+            }
             Ok(ExitCode::SUCCESS)
         }
         AuditTask::Prune { older_than, json } => prune(ui, older_than, json),

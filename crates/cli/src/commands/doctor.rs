@@ -41,12 +41,13 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "BACKEND")]
     backend: Option<ExaminedBackend>,
 
-    #[command(flatten)]
-    cluster: ClusterArgs,
-
     /// Print an object
     #[arg(long)]
     pub(crate) json: bool,
+
+    // The last: what follows would be shown in its group.
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -73,6 +73,8 @@ fn follows_what_happens() {
 fn verifies_and_proves_what_is_on_record() {
     let home = Home::new();
     let public = home.say(&["audit", "keygen", "key"]);
+    let other = home.json(&["audit", "keygen", "--json", "other"]);
+    assert_eq!(other["public_key"].as_str().unwrap().len(), public.trim().len(), "{other}");
     let mut create = home.command(&["create"]);
     create.env("BASTIDE_AUDIT_KEY", home.path().join("key"));
     let id = text(&create.output().unwrap().stdout).trim().to_owned();

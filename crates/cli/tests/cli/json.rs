@@ -12,6 +12,7 @@ fn check_receipt(receipt: &Value) {
     assert_eq!(receipt["rung"], "namespaces");
     assert_eq!(receipt["network"], "none");
     assert!(receipt["user"].is_string() && receipt["not_enforced"].is_array(), "{receipt}");
+    assert_eq!(receipt["points"], "store");
     for limit in ["memory", "pids", "cpu", "disk"] {
         assert_eq!(keys(&receipt["limits"][limit]), ["asked", "enforced_by"]);
     }

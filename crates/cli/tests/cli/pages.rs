@@ -139,6 +139,15 @@ fn the_other_pages_are_true() {
 }
 
 #[test]
+fn the_index_has_every_page() {
+    let index = fs::read_to_string(Path::new(TOP).join("docs/README.md")).unwrap();
+    for page in pages() {
+        let name = page.trim_start_matches("docs/");
+        assert!(index.contains(&format!("{name})")) || page == "docs/README.md", "{page}");
+    }
+}
+
+#[test]
 fn at_most_one_block_in_ten_is_not_run() {
     let (mut all, mut marked) = (0, Vec::new());
     for page in pages() {

@@ -123,6 +123,20 @@ fn ends_the_session_when_it_is_interrupted() {
     }
 }
 
+/// One signal, and a command that does not care.
+#[test]
+fn kills_ten_seconds_after_it_was_interrupted() {
+    let home = Home::new();
+    let line = "trap '' INT TERM; echo up; while :; do sleep 7604@; done";
+    let mut child = home.start(&["run", "-q", "--", "sh", "-c", line], "up");
+    let began = std::time::Instant::now();
+    crate::harness::kill(i32::try_from(child.id()).unwrap(), "INT");
+    assert_eq!(end(&mut child).code(), Some(130));
+    assert!(began.elapsed().as_secs() >= 9, "it had {:?}", began.elapsed());
+    assert_eq!(home.folders(), Vec::<String>::new());
+    assert!(!is_running("sleep 7604@"));
+}
+
 #[test]
 fn ends_the_session_when_it_is_killed() {
     let home = Home::new();

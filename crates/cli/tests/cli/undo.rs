@@ -61,6 +61,42 @@ fn names_the_command_that_broke_a_test() {
     assert!(text(&refused.stderr).contains("passes at the last point"), "{refused:?}");
 }
 
+/// One clear error each, and nothing half done.
+#[test]
+fn does_nothing_to_a_session_that_is_stopped_or_not_there() {
+    let home = Home::new();
+    let id = journaled(&home);
+    home.say(&["exec", &id, "--", "touch", "file"]);
+    home.say(&["stop", &id]);
+    let stopped = format!("session {id} is stopped");
+    let resume = format!("`bastide resume {id}`");
+    let missing = ["there is no session nobody", "`bastide ls`"];
+    for (session, words) in
+        [(id.as_str(), [stopped.as_str(), resume.as_str()]), ("nobody", missing)]
+    {
+        let verbs: [&[&str]; 7] = [
+            &["checkpoint", session],
+            &["diff", session],
+            &["undo", session],
+            &["redo", session],
+            &["restore", session, "file@1"],
+            &["fork", session],
+            &["merge", session, session],
+        ];
+        for verb in verbs {
+            let output = home.run(verb);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(125), "{verb:?}: {said}");
+            assert!(words.iter().all(|word| said.contains(word)), "{verb:?}: {said}");
+        }
+    }
+    assert!(home.folders().iter().eq([&id]), "no fork was begun");
+    home.say(&["resume", &id]);
+    assert_eq!(home.say(&["log", &id]).lines().count(), 1);
+    home.say(&["undo", &id]);
+    assert_eq!(home.say(&["exec", &id, "--", "ls"]), "");
+}
+
 /// Whatever becomes of a bisect, its forks go with it.
 #[test]
 fn leaves_no_fork_of_a_bisect_that_was_killed() {

@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use crate::backend::MachineSpec;
+use crate::egress::FLOOR_FILE;
 use crate::events::AUDIT_FOLDER;
 use crate::{Error, ErrorKind, Result};
 
-/// What lies in the home and is nobody's workspace: sessions, guests, caches, and what is on record.
+/// What lies in the home and is nobody's workspace: sessions, guests, caches, what is on record, and what its owner decided for
+/// all sessions.
 const OWN: &[&str] = &[
     "sessions",
     "names",
@@ -15,7 +17,15 @@ const OWN: &[&str] = &[
     "snapshots",
     "cache",
     "mount-cache",
+    "package-cache",
+    "queue",
+    "admission.lock",
+    "config.toml",
+    FLOOR_FILE,
+    "format",
     "engines",
+    "kubernetes",
+    "sbx",
     "identity.json",
     "state.db",
     "state.db-journal",
@@ -90,6 +100,10 @@ mod tests {
             ("home/project", false),
             ("other", false),
             ("home/mount-cache", true),
+            ("home/package-cache/pypi", true),
+            ("home/policy.yaml", true),
+            ("home/config.toml", true),
+            ("home/queue", true),
             ("home-agents", true),
             ("home-agents/results", true),
             ("home-agents/runs/one", true),
@@ -98,6 +112,15 @@ mod tests {
         ];
         for (path, want) in cases {
             assert_eq!(is_ours(&home, &folder.path().join(path)), want, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn the_page_of_files_has_them_all() {
+        let page = include_str!("../../../../docs/configuration.md");
+        for name in OWN {
+            let is_there = [format!("`{name}`"), format!("`{name}/")];
+            assert!(is_there.iter().any(|written| page.contains(written)), "{name}");
         }
     }
 }
