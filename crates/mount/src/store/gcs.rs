@@ -111,6 +111,10 @@ impl Gcs {
         Ok(Self { http, signer, server, bucket, place })
     }
 
+    pub(super) fn whose(&self) -> &blake3::Hash {
+        self.http.whose()
+    }
+
     pub(super) fn place(&self) -> &str {
         &self.place
     }

@@ -113,6 +113,10 @@ impl S3 {
         Ok(Self { http, signer: Signer::aws(keys, region), bucket: bucket.to_owned(), base })
     }
 
+    pub(super) fn whose(&self) -> &blake3::Hash {
+        self.http.whose()
+    }
+
     pub(super) fn place(&self) -> &str {
         &self.base
     }
