@@ -32,7 +32,7 @@ use crate::dialect::Dialect;
 use crate::global::{ANSWER, SIGN_IN, is_stored, sign_in, store};
 use crate::journal::{Journal, SandboxSettings, stop};
 use crate::options::SbxOptions;
-use crate::program::{Call, Sbx};
+use crate::program::{Call, Sbx, refused};
 use crate::receipt::receipt;
 use crate::state::State;
 
@@ -53,6 +53,9 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 /// The agent of `sbx` whose image has no agent of its own.
 const AGENT: &str = "shell";
+
+/// How the command inside ends that looks for what can be written to, and found something.
+const WRITABLE: i32 = 73;
 
 /// The most variables a sandbox is believed to have.
 const MOST_VARIABLES: usize = 1000;
@@ -93,6 +96,7 @@ impl Boot<'_> {
             signed_in: Vec::new(),
             uses: Vec::new(),
             made_with: SandboxSettings::default(),
+            lacks_rules: false,
         });
         journal.made_with = SandboxSettings::of(self.options);
         journal.store(self.folder.path()).map_err(|error| self.failed(&error))?;
@@ -112,9 +116,11 @@ impl Boot<'_> {
     async fn start(&self, token: &Token, journal: &mut Journal, was_there: bool) -> Result<Booted> {
         self.sign_in(journal).await?;
         if !was_there {
+            // On record first: one that is found later, and has no rules yet, is not taken for one that has them.
+            self.note_rules(journal, true)?;
             self.make().await?;
         }
-        self.give_what_is_its_own(was_there).await?;
+        self.give_what_is_its_own(journal).await?;
         self.install_guest().await?;
         self.check_read_only().await?;
         let defaults = self.defaults().await?;
@@ -261,15 +267,29 @@ impl Boot<'_> {
         Ok(folders)
     }
 
-    /// Rules and secrets of this one sandbox, which go with it.
-    async fn give_what_is_its_own(&self, was_there: bool) -> Result<()> {
+    fn note_rules(&self, journal: &mut Journal, lacks_rules: bool) -> Result<()> {
+        journal.lacks_rules = lacks_rules;
+        journal.store(self.folder.path()).map_err(|error| self.failed(&error))
+    }
+
+    /// Which hosts can be reached from this one sandbox.
+    async fn give_rules(&self) -> Result<()> {
         let rule = |decision, hosts: &str| self.dialect.rule(decision, &self.sandbox, hosts);
-        if self.is_closed() && !self.dialect.denies_at_create() && !was_there {
+        if self.is_closed() && !self.dialect.denies_at_create() {
             self.sbx.check_call(&rule("deny", "**")?, ANSWER).await?;
         }
-        if !self.options.network_allow.is_empty() && !was_there {
+        if !self.options.network_allow.is_empty() {
             let hosts = self.options.network_allow.join(",");
             self.sbx.check_call(&rule("allow", &hosts)?, ANSWER).await?;
+        }
+        Ok(())
+    }
+
+    /// Rules and secrets of this one sandbox, which go with it.
+    async fn give_what_is_its_own(&self, journal: &mut Journal) -> Result<()> {
+        if journal.lacks_rules {
+            self.give_rules().await?;
+            self.note_rules(journal, false)?;
         }
         for (service, value) in &self.options.secrets {
             let args = self.dialect.set_secret(Some(&self.sandbox), service);
@@ -299,23 +319,26 @@ impl Boot<'_> {
         if closed.is_empty() {
             return Ok(());
         }
-        let script = "for path; do if [ -w \"$path\" ]; then echo \"$path\"; exit 3; fi; done";
-        let fixed = ["exec", "-u", "root", &self.sandbox, "sh", "-c", script, "sh"];
+        let script = format!(
+            "for path; do if [ -w \"$path\" ]; then echo \"$path\"; exit {WRITABLE}; fi; done"
+        );
+        let fixed = ["exec", "-u", "root", &self.sandbox, "sh", "-c", &script, "sh"];
         let paths = closed.iter().map(|grant| grant.path.as_str());
         let args: Vec<_> = fixed.into_iter().chain(paths).collect();
         let output = self.sbx.call(&args, Call::default(), INSIDE).await?;
-        match output.code {
-            Some(0) => Ok(()),
-            _ => {
-                let what = output.text();
-                let message = format!(
-                    "{} can be written to in the sandbox, and is granted for reading only",
-                    what.trim()
-                );
-                Err(Error::new(ErrorKind::Unsupported, message)
-                    .with_hint("use another backend, or the mode `clone` for a run"))
-            }
+        if output.is_success() {
+            return Ok(());
         }
+        if output.code != Some(WRITABLE) {
+            return Err(refused(&args, &output));
+        }
+        let what = output.text();
+        let message = format!(
+            "{} can be written to in the sandbox, and is granted for reading only",
+            what.trim()
+        );
+        Err(Error::new(ErrorKind::Unsupported, message)
+            .with_hint("use another backend, or the mode `clone` for a run"))
     }
 
     /// Whom commands are, and with which variables they start: sentinels and proxies are among them.

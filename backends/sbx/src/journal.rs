@@ -40,6 +40,9 @@ pub(crate) struct Journal {
     /// How its sandbox was made.
     #[serde(default)]
     pub(crate) made_with: SandboxSettings,
+    /// Whether its sandbox may be there without its rules about hosts: it was being made.
+    #[serde(default)]
+    pub(crate) lacks_rules: bool,
 }
 
 /// How a sandbox was made: what another one in its place, or one like it, has to be made with.
@@ -180,22 +183,25 @@ pub fn keep_secret(home: &Path, service: &str) -> Result<()> {
 
 /// Removes a sandbox, whatever it is doing. A missing one is no failure.
 pub(crate) async fn remove(sbx: &Sbx, sandbox: &str) -> Result<()> {
-    let args = ["rm", "--force", sandbox];
-    let output = sbx.call(&args, Call::default(), REMOVAL).await?;
-    if output.is_success() || is_missing(&output.complaint()) {
-        return Ok(());
-    }
-    Err(refused(&args, &output))
+    unless_missing(sbx, sandbox, &["rm", "--force", sandbox]).await
 }
 
 /// Stops a sandbox and keeps its files. A missing one is no failure.
 pub(crate) async fn stop(sbx: &Sbx, sandbox: &str) -> Result<()> {
-    let args = ["stop", sandbox];
-    let output = sbx.call(&args, Call::default(), REMOVAL).await?;
-    if output.is_success() || is_missing(&output.complaint()) {
+    unless_missing(sbx, sandbox, &["stop", sandbox]).await
+}
+
+/// A call about a sandbox that may be gone. That something was not found is said of other things as well: one that is
+/// listed is there.
+async fn unless_missing(sbx: &Sbx, sandbox: &str, args: &[&str]) -> Result<()> {
+    let output = sbx.call(args, Call::default(), REMOVAL).await?;
+    if output.is_success() {
         return Ok(());
     }
-    Err(refused(&args, &output))
+    if is_missing(&output.complaint()) && sbx.find(sandbox).await?.is_none() {
+        return Ok(());
+    }
+    Err(refused(args, &output))
 }
 
 /// Whether it says that there is no such thing.

@@ -1,6 +1,6 @@
 //! Blocks that were read, kept on disk for every session of a home.
 //!
-//! A block has a file of its own, named by what it holds: place, key and version. It is written under
+//! A block has a file of its own, named by what it holds: store and who reads it, key and version. It is written under
 //! another name and renamed, so processes need no lock between them, and a process that is killed
 //! leaves no half block. After a loss of power a file may be shorter or other than it was written;
 //! its checksum tells.
@@ -31,10 +31,11 @@ pub(crate) struct BlockId {
     pub(crate) index: u64,
 }
 
-/// Names a version of an object.
-pub(crate) fn object_id(store_address: &str, key: &str, version: &str, size: u64) -> [u8; 16] {
+/// Names a version of an object of a store, as it is read with one key.
+pub(crate) fn object_id(whose: &blake3::Hash, key: &str, version: &str, size: u64) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
-    for text in [store_address, key, version] {
+    hasher.update(whose.as_bytes());
+    for text in [key, version] {
         hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
     }
     hasher.update(&size.to_le_bytes());
@@ -235,21 +236,24 @@ mod tests {
     }
 
     fn id(index: u64) -> BlockId {
-        BlockId { object: object_id("p", "k", "v", 3), index }
+        BlockId { object: object_id(&blake3::hash(b"p"), "k", "v", 3), index }
     }
 
     #[test]
     fn another_version_is_another_object() {
-        let first = object_id("p", "k", "v", 3);
+        let of = |whose: &str, key, version, size| {
+            object_id(&blake3::hash(whose.as_bytes()), key, version, size)
+        };
+        let first = of("p", "k", "v", 3);
         let others = [
             ("q", "k", "v", 3),
             ("p", "l", "v", 3),
             ("p", "k", "w", 3),
             ("p", "k", "v", 4),
-            ("pk", "", "v", 3),
+            ("p", "", "kv", 3),
         ];
-        for (store_address, key, version, size) in others {
-            assert_ne!(object_id(store_address, key, version, size), first);
+        for (whose, key, version, size) in others {
+            assert_ne!(of(whose, key, version, size), first);
         }
     }
 

@@ -226,12 +226,19 @@ impl Fs {
             self.tree().looked_up(node);
             return Ok(Reply::Entry(self.attributes(node)?));
         }
+        let asked = Instant::now();
         let entry = self.find(folder, name).await?.ok_or(Errno::NOENT)?;
-        self.introduce(folder, &name.into(), &entry).map(Reply::Entry)
+        self.introduce(folder, &name.into(), &entry, asked).map(Reply::Entry)
     }
 
-    /// Gives an entry of the store a node that the kernel is about to hear of.
-    fn introduce(&self, folder: u64, name: &Arc<str>, entry: &Entry) -> Result<Attributes, Errno> {
+    /// Gives an entry of the store, which was asked for it at `asked`, a node that the kernel is about to hear of.
+    fn introduce(
+        &self,
+        folder: u64,
+        name: &Arc<str>,
+        entry: &Entry,
+        asked: Instant,
+    ) -> Result<Attributes, Errno> {
         let mut tree = self.tree();
         let node = tree.ensure(folder, name, matches!(entry, Entry::Folder));
         tree.looked_up(node);
@@ -239,7 +246,7 @@ impl Fs {
         if let (Entry::File(meta), Some(file)) =
             (entry, tree.node(node).and_then(|node| node.file.as_ref()))
         {
-            file.learn(meta);
+            file.learn(meta, asked);
         }
         drop(tree);
         self.attributes(node)
@@ -286,9 +293,15 @@ impl Fs {
                 return Ok(());
             }
         }
+        self.ask_again(node, file).await
+    }
+
+    /// Asks the store about a file.
+    async fn ask_again(&self, node: u64, file: &FileNode) -> Result<(), Errno> {
         let (folder, name) = self.parent_and_name(node)?;
+        let asked = Instant::now();
         match self.find(folder, &name).await? {
-            Some(Entry::File(meta)) => file.learn(&meta),
+            Some(Entry::File(meta)) => file.learn(&meta, asked),
             Some(Entry::Folder) | None => return Err(Errno::NOENT),
         }
         Ok(())

@@ -110,7 +110,17 @@ impl Store {
         }
     }
 
-    /// Names the place, for the cache and for errors; holds no secret.
+    /// Names the store and the keys that it is asked with, for the cache: what one key may read another may not, though it
+    /// may see that it is there.
+    pub(crate) fn whose(&self) -> &blake3::Hash {
+        match self {
+            Self::S3(store) => store.whose(),
+            Self::Azure(store) => store.whose(),
+            Self::Gcs(store) => store.whose(),
+        }
+    }
+
+    /// Names the place, for errors; holds no secret.
     pub(crate) fn store_address(&self) -> &str {
         match self {
             Self::S3(store) => store.store_address(),

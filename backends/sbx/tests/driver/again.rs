@@ -81,3 +81,45 @@ async fn a_folder_whose_name_would_be_an_option_is_refused() {
     assert!(refused.to_string().contains("colon"), "{refused}");
     assert_eq!(setting.sbx().list().await.unwrap(), []);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_whose_rules_are_missing_gets_them_before_anything_runs() {
+    let setting = Setting::new("0.33.0");
+    let client = setting.client(SbxOptions::new());
+    let options = CreateOptions::default().untied();
+    let session = client.create(&Manifest::default(), options).await.unwrap();
+    let id = session.id().clone();
+    drop(session);
+    for found in setting.sbx().list().await.unwrap() {
+        let program = setting.stand_in.program();
+        let removed = std::process::Command::new(program)
+            .args(["rm", "--force", &found.name])
+            .output()
+            .unwrap();
+        assert!(removed.status.success(), "{removed:?}");
+    }
+    // Another one is made, and its rule is not.
+    setting.stand_in.fault("policy:1").unwrap();
+    client.resume(&id).await.unwrap_err();
+    setting.stand_in.fault("").unwrap();
+    let session = client.resume(&id).await.unwrap();
+    let rules = setting.stored("rules");
+    assert_eq!(rules.len(), 1, "{rules:?}");
+    assert_eq!((&rules[0]["decision"], &rules[0]["resources"][0]), (&"deny".into(), &"**".into()));
+    session.delete().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_listed_is_not_taken_for_gone_whatever_was_not_found() {
+    let setting = Setting::new("0.45.1");
+    let client = setting.client(SbxOptions::new());
+    let session = client.create(&Manifest::default(), CreateOptions::default()).await.unwrap();
+    let id = session.id().clone();
+    setting.stand_in.fault("rm:not found").unwrap();
+    let kept = session.delete().await.unwrap_err();
+    assert!(kept.to_string().contains("not found"), "{kept}");
+    assert_eq!(setting.sbx().list().await.unwrap().len(), 1);
+    setting.stand_in.fault("").unwrap();
+    client.delete(&id).await.unwrap();
+    assert_eq!(setting.sbx().list().await.unwrap(), []);
+}

@@ -40,7 +40,7 @@ pub(super) struct Object {
 
 impl Object {
     pub(super) fn new(store: &Store, key: String, meta: ObjectMeta) -> Self {
-        let id = object_id(store.store_address(), &key, &meta.version, meta.size);
+        let id = object_id(store.whose(), &key, &meta.version, meta.size);
         Self { key, meta, id }
     }
 

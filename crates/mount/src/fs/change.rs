@@ -1,6 +1,7 @@
 //! Names that come, go and move.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -17,6 +18,8 @@ const MAX_MOVED: usize = 100_000;
 /// Copies and deletions on their way at once.
 const PARALLEL: usize = 8;
 const PAGE: u32 = 1000;
+/// Pages of such a folder before a store is taken to go on for ever: some stores make short ones.
+const MAX_PAGES: usize = 1000;
 
 /// Two ends of a rename.
 struct RenameEnds<'a> {
@@ -55,18 +58,19 @@ impl Fs {
 
     pub(super) async fn make_folder(&self, folder: u64, name: &[u8]) -> Answer {
         let name = text(name)?;
-        let key = format!("{}/", self.key_in(folder, name)?);
         if self.entry(folder, name).await?.is_some() {
             return Err(Errno::EXIST);
         }
         let _still = self.moving.read().await;
+        // Not before: the folder it is in may have been moved meanwhile.
+        let key = format!("{}/", self.key_in(folder, name)?);
         let made = self.store.put(&key, Bytes::new()).await.map_err(|fault| fault.errno());
         let outcome = made.as_ref().map(drop).map_err(|errno| *errno);
         self.report_change("mkdir", self.path_in(folder, name), None, 0, &outcome);
         made?;
         let name: Arc<str> = name.into();
         self.folders().stored(folder, &name, Entry::Folder);
-        let entry = self.introduce(folder, &name, &Entry::Folder)?;
+        let entry = self.introduce(folder, &name, &Entry::Folder, Instant::now())?;
         self.folders().made(entry.node);
         Ok(Reply::Entry(entry))
     }
@@ -173,6 +177,7 @@ impl Fs {
         }
         let ends = RenameEnds { from: (folder, text(name)?), to: (new_folder, text(new_name)?) };
         self.key_in(new_folder, ends.to.1)?;
+        let asked = Instant::now();
         let source = self.entry(folder, ends.from.1).await?.ok_or(Errno::NOENT)?;
         let target = self.entry(new_folder, ends.to.1).await?;
         if flags & RENAME_NOREPLACE != 0 && target.is_some() {
@@ -185,7 +190,7 @@ impl Fs {
             (Entry::Folder, Some(Entry::File(_))) => Err(Errno::NOTDIR),
             (Entry::File(meta), _) => {
                 let _still = self.moving.read().await;
-                self.move_file(&ends, meta, target.is_some()).await
+                self.move_file(&ends, meta, asked, target.is_some()).await
             }
             (Entry::Folder, _) => {
                 let _alone = self.moving.write().await;
@@ -198,11 +203,13 @@ impl Fs {
         Ok(Reply::Empty)
     }
 
-    /// Moves a file. If the store refuses, both names are what they were.
+    /// Moves a file, of which the store said `meta` to whoever asked at `asked`. If the store refuses, both names are what
+    /// they were.
     async fn move_file(
         &self,
         ends: &RenameEnds<'_>,
         meta: &ObjectMeta,
+        asked: Instant,
         replaces: bool,
     ) -> Result<(), Errno> {
         let replaced = if replaces { self.child_file(ends.to.0, ends.to.1) } else { None };
@@ -235,19 +242,21 @@ impl Fs {
                 self.store.delete(&from).await.map_err(|fault| fault.errno())?;
             }
         } else {
+            // Somebody may have stored it since: a copy of that is as long as that.
+            let size = file.heard_since(asked).map_or(meta.size, |heard| heard.size);
             // Programs that are told so copy it themselves.
-            if meta.size > self.store.largest_copy() {
+            if size > self.store.largest_copy() {
                 return Err(Errno::XDEV);
             }
             let to = self.key_in(ends.to.0, ends.to.1)?;
-            let copy = self.store.copy(&from, &to, meta.size).await;
+            let copy = self.store.copy(&from, &to, size).await;
             let copy = copy.map_err(|fault| fault.errno())?;
             if let Err(fault) = self.store.delete(&from).await {
                 // Both names have it now, whatever was known of the second.
                 self.folders().forget(ends.to.0);
                 return Err(fault.errno());
             }
-            file.learn(&copy);
+            file.was_given(&copy);
             self.give_name(node, ends, replaced.as_ref());
             self.folders().stored(ends.to.0, &name, Entry::File(copy));
         }
@@ -288,7 +297,13 @@ impl Fs {
             let _ = self.delete_all(copies).await;
             return copied;
         }
-        self.delete_all(objects.iter().map(|(from, _, _)| from.as_str()).collect()).await?;
+        let deleted =
+            self.delete_all(objects.iter().map(|(from, _, _)| from.as_str()).collect()).await;
+        if deleted.is_err() {
+            // Some have both names now, and others one of them.
+            self.folders().forget_everything();
+            return deleted;
+        }
         let name: Arc<str> = ends.to.1.into();
         self.folders().removed(ends.from.0, ends.from.1);
         self.folders().stored(ends.to.0, &name, Entry::Folder);
@@ -310,7 +325,7 @@ impl Fs {
     ) -> Result<Vec<(String, String, u64)>, Errno> {
         let mut objects = Vec::new();
         let mut token: Option<String> = None;
-        loop {
+        for _ in 0..MAX_PAGES {
             let page = self.store.list(from, true, token.as_deref(), PAGE).await;
             let page = page.map_err(|fault| fault.errno())?;
             for (key, meta) in page.objects {
@@ -332,6 +347,7 @@ impl Fs {
                 return Ok(objects);
             }
         }
+        Err(Errno::XDEV)
     }
 
     async fn copy_all(&self, objects: &[(String, String, u64)]) -> Result<(), Errno> {

@@ -11,7 +11,6 @@ use rustix::io::Errno;
 
 use super::blocks::{AccessPattern, Object, RUN, ReadAhead};
 use super::file::FileNode;
-use super::folders::Entry;
 use super::handles::Handle;
 use super::upload::MAX_FILE;
 use super::{Answer, Fs, errno, text};
@@ -40,7 +39,7 @@ impl Fs {
         if flags & TRUNCATES != 0 && flags & WRITES != 0 {
             let mut content = file.content.lock().await;
             self.resize(node, file, &mut content, 0).await?;
-        } else if file.state().opens == 1 {
+        } else if file.needs_asking() {
             self.refresh_to_open(node, file).await?;
         }
         let key = self.key(node)?;
@@ -72,12 +71,7 @@ impl Fs {
         if fresh {
             return Ok(());
         }
-        let (folder, name) = self.parent_and_name(node)?;
-        match self.find(folder, &name).await? {
-            Some(Entry::File(meta)) => file.learn(&meta),
-            Some(Entry::Folder) | None => return Err(Errno::NOENT),
-        }
-        Ok(())
+        self.ask_again(node, file).await
     }
 
     pub(super) async fn create(&self, folder: u64, name: &[u8], flags: u32) -> Answer {
@@ -90,6 +84,12 @@ impl Fs {
         if let Err(errno) = self.resize(node, &file, &mut content, 0).await {
             file.state().opens -= 1;
             return Err(errno);
+        }
+        // Only now: one that could not be made is in no listing.
+        let name: Arc<str> = name.into();
+        let has_name = self.tree().child(folder, &name) == Some(node);
+        if has_name {
+            self.folders().pending(folder, &name);
         }
         drop(content);
         let handle = self.handle(node, &file, None);
@@ -110,8 +110,6 @@ impl Fs {
         let node = tree.ensure(folder, &name, false);
         tree.looked_up(node);
         tree.record().map_err(|error| errno(&error))?;
-        drop(tree);
-        self.folders().pending(folder, &name);
         Ok(node)
     }
 
@@ -348,6 +346,10 @@ impl Fs {
             drop(state);
             is_kept = self.keep(node, content.as_ref(), size);
             state = file.state();
+        }
+        if state.dirty {
+            // The kernel has pages of what was written, and the store has not: whoever opens it next reads anew.
+            state.in_kernel = None;
         }
         *content = None;
         if !is_kept {

@@ -20,6 +20,8 @@ pub(super) struct FileState {
     /// What the store has, as far as we know.
     pub(super) stored: Option<ObjectMeta>,
     pub(super) known_since: Option<Instant>,
+    /// When the store was last given it from here.
+    pub(super) given: Option<Instant>,
     /// Size and time of the content on disk, if there is one.
     pub(super) local: Option<(u64, SystemTime)>,
     /// The content on disk is not in the store.
@@ -48,6 +50,12 @@ impl FileNode {
         self.state().local.is_some()
     }
 
+    /// Whether whoever opens it has to ask the store: the first one, and all who come before that one was answered.
+    pub(super) fn needs_asking(&self) -> bool {
+        let state = self.state();
+        state.opens == 1 || (state.stored.is_none() && state.local.is_none())
+    }
+
     /// How long the content on disk is.
     pub(super) fn staged(&self) -> u64 {
         self.state().local.map_or(0, |(size, _)| size)
@@ -58,10 +66,52 @@ impl FileNode {
         self.state().known_since = None;
     }
 
-    /// Takes over what the store said.
-    pub(super) fn learn(&self, meta: &ObjectMeta) {
+    /// Takes over what the store said to whoever asked at `asked`. What it was given since then it may not have had yet:
+    /// a page of a folder can be read long after it was fetched, and whoever believed it would add to a file of before.
+    pub(super) fn learn(&self, meta: &ObjectMeta, asked: Instant) {
         let mut state = self.state();
+        if state.given.is_some_and(|given| given >= asked) {
+            return;
+        }
         state.stored = Some(meta.clone());
         state.known_since = Some(Instant::now());
+    }
+
+    /// Takes over what the store made of what it was just given.
+    pub(super) fn was_given(&self, meta: &ObjectMeta) {
+        let mut state = self.state();
+        let now = Instant::now();
+        state.stored = Some(meta.clone());
+        (state.known_since, state.given) = (Some(now), Some(now));
+    }
+
+    /// What the store has, if that was heard since `asked`.
+    pub(super) fn heard_since(&self, asked: Instant) -> Option<ObjectMeta> {
+        let state = self.state();
+        let is_later = state.known_since.is_some_and(|known| known >= asked);
+        state.stored.clone().filter(|_| is_later || state.local.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(size: u64) -> ObjectMeta {
+        ObjectMeta { size, mtime: SystemTime::UNIX_EPOCH, version: size.to_string().into() }
+    }
+
+    #[test]
+    fn believes_nothing_that_is_older_than_what_it_stored() {
+        let file = FileNode::default();
+        let asked = Instant::now();
+        file.learn(&meta(1), asked);
+        assert_eq!(file.heard_since(asked), Some(meta(1)));
+        file.was_given(&meta(2));
+        file.learn(&meta(1), asked);
+        assert_eq!(file.heard_since(asked), Some(meta(2)));
+        file.learn(&meta(3), Instant::now() + std::time::Duration::from_secs(1));
+        assert_eq!(file.heard_since(asked), Some(meta(3)));
+        assert_eq!(file.heard_since(Instant::now() + std::time::Duration::from_secs(1)), None);
     }
 }

@@ -167,7 +167,9 @@ impl Fs {
             let with_attributes = reply.plus() && at < MAX_INTRODUCED;
             let attributes = match entry {
                 _ if !with_attributes => None,
-                ListedEntry::Stored(entry) => Some(self.introduce(stream.node, name, entry)?),
+                ListedEntry::Stored(entry) => {
+                    Some(self.introduce(stream.node, name, entry, stream.asked)?)
+                }
                 ListedEntry::Pending => None,
             };
             let folder = matches!(entry, ListedEntry::Stored(Entry::Folder));
@@ -188,6 +190,7 @@ impl Fs {
                 return Ok(true);
             }
             NextPage::Begin => {
+                stream.asked = Instant::now();
                 let known = self.folders().listing(stream.node).map(|known| known.entries.clone());
                 if let Some(entries) = known {
                     stream.collected = None;
@@ -219,8 +222,10 @@ impl Fs {
         token: Option<&str>,
     ) -> Result<(), Errno> {
         let prefix = self.folder_key(stream.node)?;
+        let asked = Instant::now();
         let page = self.store.list(&prefix, false, token, PAGE).await;
         let mut page = page.map_err(|fault| fault.errno())?;
+        stream.asked = asked;
         let next = page.next.take();
         let names = self.names(&prefix, page);
         stream.pages += 1;
@@ -302,6 +307,8 @@ enum NextPage {
 pub(super) struct FolderStream {
     node: u64,
     page: Vec<(Arc<str>, ListedEntry)>,
+    /// When the store was asked for it.
+    asked: Instant,
     /// The offset of the first entry of the page; the first two are `.` and `..`.
     base: u64,
     next: NextPage,
@@ -320,8 +327,8 @@ struct CollectedListing {
 
 impl FolderStream {
     fn new(node: u64) -> Self {
-        let (page, collected) = (Vec::new(), None);
-        Self { node, page, base: 2, next: NextPage::Begin, pages: 0, empty: 0, collected }
+        let (page, asked, collected) = (Vec::new(), Instant::now(), None);
+        Self { node, page, asked, base: 2, next: NextPage::Begin, pages: 0, empty: 0, collected }
     }
 
     fn turn(&mut self, page: impl Iterator<Item = (Arc<str>, ListedEntry)>) {

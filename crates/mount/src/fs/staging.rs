@@ -90,10 +90,17 @@ impl Staging {
     fn copy(&self, path: &str, mut content: &File) -> io::Result<PathBuf> {
         let folder = self.folder.join(UNSTORED);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let name = path.rsplit('/').next().unwrap_or_default();
-        let kept = folder.join(format!("{number}-{name}"));
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&kept)?;
+        let name = kept_name(path);
+        // A program that was killed may have kept something under the same number.
+        let (kept, mut file) = loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let kept = folder.join(format!("{number}-{name}"));
+            match File::options().write(true).create_new(true).mode(0o600).open(&kept) {
+                Ok(file) => break (kept, file),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        };
         content.seek(SeekFrom::Start(0))?;
         let copied = io::copy(&mut content, &mut file).and_then(|_| file.sync_all());
         if let Err(error) = copied {
@@ -103,6 +110,13 @@ impl Staging {
         }
         Ok(kept)
     }
+}
+
+/// What a file is kept as: commands choose names that are as long as names may be, or that a terminal acts on.
+fn kept_name(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    name.chars().take(100).map(|c| if is_plain(c) { c } else { '_' }).collect()
 }
 
 #[cfg(test)]
@@ -141,5 +155,25 @@ mod tests {
         let left = fs::read_dir(folder.path().join(UNSTORED)).unwrap();
         assert_eq!((staging.kept().len(), left.count()), (2, 1));
         staging.resize(0, 8).unwrap();
+    }
+
+    #[test]
+    fn keeps_files_whatever_they_are_called_and_whatever_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let longest = "\u{1b}".repeat(255);
+        for name in ["d/x", &longest] {
+            // Another program, as after one that was killed.
+            for _ in 0..2 {
+                let staging = Staging::new(folder.path().into(), None);
+                let file = staging.file().unwrap();
+                assert!(staging.keep(name.into(), Some(&file), 0), "{name:?}");
+            }
+        }
+        let kept = fs::read_dir(folder.path().join(UNSTORED)).unwrap();
+        let mut kept: Vec<_> =
+            kept.map(|one| one.unwrap().file_name().into_string().unwrap()).collect();
+        kept.sort();
+        let odd = "_".repeat(100);
+        assert_eq!(kept, [format!("0-{odd}"), "0-x".into(), format!("1-{odd}"), "1-x".into()]);
     }
 }

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -70,10 +69,9 @@ impl Fs {
             }
         };
         self.staging.stored(&path);
+        file.was_given(&meta);
         let mut state = file.state();
         state.in_kernel = Some(Arc::clone(&meta.version));
-        state.stored = Some(meta.clone());
-        state.known_since = Some(Instant::now());
         state.dirty = false;
         state.failed = false;
         drop(state);

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::program::{Namespaces, Program};
 use super::{Refusal, make_staging, now_ms};
 use crate::attach::{AttachOutcome, AttachRequest, JOIN, MountTarget};
 use crate::control::{Command, Report};
-use crate::fs::Counts;
+use crate::fs::{Counts, UNSTORED};
 use crate::spec::{Cache, MountSpec, Start};
 
 /// How often a program is started again within a while, and how long that while is.
@@ -272,7 +272,10 @@ impl MountMonitor {
                 },
             }
         };
-        let unstored = self.unstored.take();
+        let mut unstored = self.unstored.take();
+        if unstored.is_empty() {
+            unstored.extend(kept_before(&self.start.staging));
+        }
         // What is kept of it is there until the session is removed.
         if unstored.is_empty() {
             drop(std::fs::remove_dir_all(&self.start.staging));
@@ -405,6 +408,13 @@ impl MountMonitor {
     }
 }
 
+/// What a program kept that died before it could say so.
+fn kept_before(staging: &Path) -> Option<String> {
+    let folder = staging.join(UNSTORED);
+    let is_there = std::fs::read_dir(&folder).is_ok_and(|mut kept| kept.next().is_some());
+    is_there.then(|| format!("what its program kept before it died is in {}", folder.display()))
+}
+
 /// Answers for a mount that is lost, until it is finished.
 async fn lost(wanted: &mut mpsc::Receiver<MonitorRequest>) -> Option<oneshot::Sender<Vec<String>>> {
     loop {
@@ -425,5 +435,21 @@ fn sum(before: Counts, now: Counts) -> Counts {
         cache_hits: before.cache_hits + now.cache_hits,
         names_left_out: before.names_left_out.max(now.names_left_out),
         events_lost: before.events_lost + now.events_lost,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_a_program_kept_that_died() {
+        let staging = tempfile::tempdir().unwrap();
+        assert_eq!(kept_before(staging.path()), None);
+        let folder = staging.path().join(UNSTORED);
+        std::fs::create_dir(&folder).unwrap();
+        assert_eq!(kept_before(staging.path()), None);
+        std::fs::write(folder.join("0-a"), "precious").unwrap();
+        assert!(kept_before(staging.path()).is_some_and(|said| said.contains(UNSTORED)));
     }
 }

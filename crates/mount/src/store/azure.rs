@@ -99,6 +99,10 @@ impl Azure {
         Ok(Self { http, signer, base })
     }
 
+    pub(super) fn whose(&self) -> &blake3::Hash {
+        self.http.whose()
+    }
+
     pub(super) fn store_address(&self) -> &str {
         &self.base
     }

@@ -111,6 +111,10 @@ impl Gcs {
         Ok(Self { http, signer, server, bucket, store_address })
     }
 
+    pub(super) fn whose(&self) -> &blake3::Hash {
+        self.http.whose()
+    }
+
     pub(super) fn store_address(&self) -> &str {
         &self.store_address
     }

@@ -128,6 +128,7 @@ impl Call {
 pub(crate) struct Http {
     client: reqwest::Client,
     patience: Duration,
+    whose: blake3::Hash,
 }
 
 impl fmt::Debug for Http {
@@ -163,7 +164,14 @@ impl Http {
         let client = builder
             .build()
             .map_err(|error| StoreError::Settings(format!("the HTTP client: {}", chain(&error))))?;
-        Ok(Self { client, patience })
+        let source = serde_json::to_vec(&spec.source)
+            .map_err(|error| StoreError::Settings(format!("the source: {error}")))?;
+        Ok(Self { client, patience, whose: blake3::hash(&source) })
+    }
+
+    /// Names the store and the keys that it is asked with.
+    pub(super) fn whose(&self) -> &blake3::Hash {
+        &self.whose
     }
 
     pub(super) fn client(&self) -> &reqwest::Client {

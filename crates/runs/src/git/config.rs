@@ -5,31 +5,21 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// What of `config`, the text of a repository's configuration, lies in the workspace `folder`: commands that are there,
-/// and files and folders that git reads as soon as they are.
-pub(crate) fn named_in(config: &str, folder: &Path) -> Vec<PathBuf> {
-    let mut section = String::new();
+/// What of `config`, the text of a configuration that lies in `base`, lies in the workspace `folder`: commands that are
+/// there, and files and folders that git reads as soon as they are.
+pub(crate) fn named_in(config: &str, base: &Path, folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for line in joined(config) {
-        let line = line.trim();
-        if let Some(header) = line.strip_prefix('[') {
-            let header = header.split(']').next().unwrap_or_default();
-            section = header.split_whitespace().next().unwrap_or_default().to_ascii_lowercase();
-            continue;
-        }
-        let Some((key, value)) = line.split_once('=') else { continue };
-        let key = format!("{}.{}", section, key.trim().to_ascii_lowercase());
+    for (key, value) in settings(config) {
         if !runs_or_reads(&key) {
             continue;
         }
         // Of a command with arguments each can be a script.
-        for (number, word) in words(value).iter().enumerate() {
-            // Git follows these from its own folder, all else from the workspace.
-            let from =
-                if key.starts_with("include") { folder.join(".git") } else { folder.to_owned() };
+        for (number, word) in words(&value).iter().enumerate() {
+            // Git follows these from where they are written, all else from the workspace.
+            let from = if is_include(&key) { base } else { folder };
             let is_path = number == 0 && PATHS.contains(&key.as_str());
             found.extend(
-                within(word, &from, folder)
+                within(word, from, folder)
                     .filter(|path| is_path || path.symlink_metadata().is_ok()),
             );
         }
@@ -37,6 +27,63 @@ pub(crate) fn named_in(config: &str, folder: &Path) -> Vec<PathBuf> {
     found.sort_unstable();
     found.dedup();
     found
+}
+
+/// The configurations that `config`, which lies in `base`, has git read besides.
+pub(crate) fn included_by(config: &str, base: &Path) -> Vec<PathBuf> {
+    let included = settings(config).into_iter().filter(|(key, _)| is_include(key));
+    let paths = included.filter_map(|(_, value)| words(&value).into_iter().next());
+    paths.filter(|path| !path.is_empty()).map(|path| base.join(path)).collect()
+}
+
+fn is_include(key: &str) -> bool {
+    matches!(key, "include.path" | "includeif.path")
+}
+
+/// Every setting of a configuration: the first word of its section with its name, and its value.
+fn settings(config: &str) -> Vec<(String, String)> {
+    let mut section = String::new();
+    let mut found = Vec::new();
+    for line in joined(config) {
+        let mut line = line.trim();
+        // A setting may follow on the same line.
+        while let Some((name, rest)) = header(line) {
+            section = name;
+            line = rest.trim_start();
+        }
+        let (context, _comment) = split_unquoted(line, &['#', ';']);
+        if let Some((key, value)) = context.split_once('=') {
+            let key = format!("{}.{}", section, key.trim().to_ascii_lowercase());
+            found.push((key, value.to_owned()));
+        }
+    }
+    found
+}
+
+/// What stands before the first of these characters that is not in quotes, and what stands after it.
+fn split_unquoted<'t>(text: &'t str, ends: &[char]) -> (&'t str, &'t str) {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            '"' => is_quoted = !is_quoted,
+            _ if !is_quoted && ends.contains(&c) => {
+                let (before, after) = text.split_at(at);
+                return (before, after.strip_prefix(c).unwrap_or(after));
+            }
+            _ => {}
+        }
+    }
+    (text, "")
+}
+
+/// The first word of the section that a line begins with, and what follows it. `[filter.x]` is an older way to write
+/// `[filter "x"]`.
+fn header(line: &str) -> Option<(String, &str)> {
+    let (header, rest) = split_unquoted(line.strip_prefix('[')?, &[']']);
+    let name = header.split(|c: char| c.is_whitespace() || c == '.' || c == '"').next();
+    Some((name.unwrap_or_default().to_ascii_lowercase(), rest))
 }
 
 /// Keys whose value is a path, and no command.
@@ -57,6 +104,14 @@ fn runs_or_reads(key: &str) -> bool {
         "core.editor",
         "core.pager",
         "core.askpass",
+        "core.alternaterefscommand",
+        "interactive.difffilter",
+        "submodule.update",
+        "remote.uploadpack",
+        "remote.receivepack",
+        "hook.command",
+        "trailer.command",
+        "trailer.cmd",
         "sequence.editor",
         "credential.helper",
         "diff.external",
@@ -67,6 +122,7 @@ fn runs_or_reads(key: &str) -> bool {
         "filter.smudge",
         "filter.process",
         "gpg.program",
+        "gpg.defaultkeycommand",
         "uploadpack.packobjectshook",
     ];
     PATHS.contains(&key)
@@ -146,9 +202,34 @@ mod tests {
             [remote \"README\"]\n\turl = README\n\
             [include]\n\tpath = ../planted\n\tpath = ../../outside\n[gpg]\n\tprogram = /usr/bin/gpg\n\
             [diff]\n\texternal = .git/hooks\n";
-        let found = named_in(config, top);
+        let found = named_in(config, &top.join(".git"), top);
         let want = [".husky/_", "planted", "tools/clean.sh", "tools/monitor", "with space/run"];
         assert_eq!(found, want.map(|name| top.join(name)));
-        assert!(named_in("[core\nhooksPath", top).is_empty());
+        assert!(named_in("[core\nhooksPath", top, top).is_empty());
+    }
+
+    #[test]
+    fn reads_sections_however_they_are_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path();
+        for name in ["clean", "smudge", "key"] {
+            fs::write(top.join(name), "").unwrap();
+        }
+        for (config, name) in [
+            ("[core] hooksPath = hooks", "hooks"),
+            ("[user][core]hooksPath=hooks # mine", "hooks"),
+            ("[CORE]\nHooksPath = hooks", "hooks"),
+            ("[filter.x]\nclean = clean", "clean"),
+            ("[filter \"a]b\"] smudge = smudge", "smudge"),
+            ("[filter \"a\\\"]b\"] smudge = smudge", "smudge"),
+            ("[gpg \"ssh\"]\n\tdefaultKeyCommand = ./key", "key"),
+        ] {
+            let found = named_in(config, &top.join(".git"), top);
+            assert!(found.contains(&top.join(name)), "{config}: {found:?}");
+        }
+        let config =
+            "[include] path = ../.gitconfig\n[includeIf \"onbranch:x\"]\n path = /etc/more\n";
+        let included = included_by(config, &top.join(".git"));
+        assert_eq!(included, [top.join(".git/../.gitconfig"), "/etc/more".into()]);
     }
 }

@@ -10,6 +10,9 @@ use crate::collect::HashKind;
 /// The most of a file of git's own that is read.
 const MAX_FILE: u64 = 1 << 20;
 
+/// The most files that a configuration is read from.
+const MAX_CONFIGS: usize = 32;
+
 /// Where the parts of a repository are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GitLocation {
@@ -72,13 +75,6 @@ impl GitLocation {
         Ok(path)
     }
 
-    /// What of the workspace `folder` git runs or reads because the configuration of the repository says so.
-    pub(crate) fn named_in(&self, folder: &Path) -> Vec<PathBuf> {
-        let configs = [self.common_dir.join("config"), self.git_dir.join("config.worktree")];
-        let read = configs.iter().filter_map(|config| read(config).ok());
-        read.flat_map(|text| config::named_in(&text, folder)).collect()
-    }
-
     /// Where the objects are.
     ///
     /// # Errors
@@ -124,6 +120,40 @@ impl GitLocation {
             common_dir,
         }
     }
+}
+
+/// What of the workspace `folder` git runs or reads because the configuration of its repository says so, or one that this
+/// includes. Git reads it also where the repository is one that we would not use.
+pub(crate) fn named_in(folder: &Path) -> Vec<PathBuf> {
+    let mut waiting = configs_of(folder);
+    let (mut seen, mut found) = (Vec::new(), Vec::new());
+    while let Some(path) = waiting.pop() {
+        if seen.contains(&path) || seen.len() >= MAX_CONFIGS {
+            continue;
+        }
+        if let (Ok(text), Some(base)) = (read(&path), path.parent()) {
+            found.extend(config::named_in(&text, base, folder));
+            waiting.extend(config::included_by(&text, base));
+        }
+        seen.push(path);
+    }
+    found
+}
+
+/// Where the configuration of the repository in `folder` is, if there is one.
+fn configs_of(folder: &Path) -> Vec<PathBuf> {
+    let git = folder.join(".git");
+    let led = |from: &Path, text: &str| from.join(text.trim_end_matches('\n'));
+    let git_dir = match read(&git) {
+        Ok(text) => match text.strip_prefix("gitdir: ") {
+            Some(target) => led(folder, target),
+            None => return Vec::new(),
+        },
+        Err(_) => git,
+    };
+    let common = read(&git_dir.join("commondir"));
+    let common = common.map_or_else(|_| git_dir.clone(), |text| led(&git_dir, &text));
+    vec![common.join("config"), git_dir.join("config.worktree")]
 }
 
 fn linked(folder: &Path, git: &Path, within: &Path) -> io::Result<(PathBuf, PathBuf)> {

@@ -1,7 +1,7 @@
 //! Putting an agent's files into a workspace, and taking them back.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::announce;
 use super::journal::RunFolder;
 use crate::agents::MaterialisedFile;
-use crate::collect::{HashKind, open_regular, open_root};
+use crate::collect::{HashKind, open_folder, open_regular, open_root};
 
 /// What is done where a file is there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,11 +105,10 @@ fn enter(held: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
 }
 
 /// Removes files that still are what was put there, and the folders that were made for them, if nothing
-/// else is in them.
+/// else is in them. The agent may have put links in their way: behind one may be what they are copies of.
 pub(super) fn take_back(files: &[(PathBuf, String)], folders: &[PathBuf]) -> io::Result<()> {
     for (path, name) in files {
-        let (Some(folder), Some(file)) = (path.parent(), path.file_name()) else { continue };
-        let Ok(folder) = open_root(folder) else { continue };
+        let Some((folder, file)) = unlinked(path) else { continue };
         let Ok(mut found) = open_regular(&folder, file.as_encoded_bytes()) else { continue };
         let size = found.metadata()?.len();
         let is_same = HashKind::Sha1
@@ -122,8 +121,45 @@ pub(super) fn take_back(files: &[(PathBuf, String)], folders: &[PathBuf]) -> io:
     let mut folders: Vec<_> = folders.iter().collect();
     folders.sort_by_key(|folder| std::cmp::Reverse(folder.as_os_str().len()));
     for folder in folders {
-        // One with something of somebody else's in it stays.
-        drop(fs::remove_dir(folder));
+        if let Some((around, name)) = unlinked(folder) {
+            // One with something of somebody else's in it stays.
+            let _ = rustix::fs::unlinkat(&around, name, rustix::fs::AtFlags::REMOVEDIR);
+        }
     }
     Ok(())
+}
+
+/// The folder that a path lies in, reached through no link, and its name there. None, if there is no such folder.
+fn unlinked(path: &Path) -> Option<(OwnedFd, &OsStr)> {
+    let top = open_root(Path::new("/")).ok()?;
+    // It was without links when it was written down.
+    let around = path.parent()?.strip_prefix("/").ok()?;
+    let around = open_folder(&top, around.as_os_str().as_encoded_bytes()).ok()?;
+    Some((around, path.file_name()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn takes_nothing_back_that_lies_behind_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        let [work, original] = ["work", "original"].map(|name| top.join(name));
+        for place in [&work, &original] {
+            fs::create_dir_all(place.join("skill")).unwrap();
+            fs::write(place.join("skill/page"), "the same").unwrap();
+        }
+        fs::create_dir(original.join("empty")).unwrap();
+        std::os::unix::fs::symlink(&original, work.join("skills")).unwrap();
+        let name = HashKind::Sha1.of_blob(b"the same").to_string();
+        let planted = [(work.join("skills/skill/page"), name.clone())];
+        take_back(&planted, &[work.join("skills/empty"), work.join("skills")]).unwrap();
+        assert!(original.join("skill/page").exists() && original.join("empty").exists());
+        take_back(&[(work.join("skill/page"), name)], &[work.join("skill")]).unwrap();
+        assert!(!work.join("skill").exists());
+    }
 }

@@ -18,7 +18,7 @@ use bastide::model::PathGrant;
 use bastide::{Condition, Error, ErrorKind, Result};
 
 use crate::collect::Baseline;
-use crate::git::location::GitLocation;
+use crate::git::location::{self, GitLocation};
 
 /// The most repositories in one workspace; each is a few mounts.
 const MOST: usize = 500;
@@ -51,16 +51,13 @@ pub(super) fn grants(
         if path.join(".git").symlink_metadata().is_ok() {
             mounts.put(&path, None, false);
             mounts.close(&path.join(".git"))?;
+            mounts.close_named(&place::named_in(&path))?;
         } else {
             // A submodule that was never fetched stays empty: what is put there would be its repository.
             mounts.close(&path)?;
         }
     }
-    for path in place.map(|place| place.named_in(folder)).unwrap_or_default() {
-        refuse_links(folder, &path)?;
-        mounts.pin_around(&path);
-        mounts.close(&path)?;
-    }
+    mounts.close_named(&place::named_in(folder))?;
     let mut grants = mounts.into_grants()?;
     if let Some(place) = place.filter(|place| place.is_linked) {
         // Git inside needs it; it is outside of the workspace.
@@ -86,6 +83,21 @@ impl Mounts<'_> {
             Err(error) => return Err(not_closed(path, &error.to_string())),
         };
         self.put(path, behind, true);
+        Ok(())
+    }
+
+    /// Closes what the configuration of a repository has git run or read.
+    fn close_named(&mut self, paths: &[PathBuf]) -> Result<()> {
+        if paths.len() > MOST {
+            let message = format!("git's configuration names {} files here", paths.len());
+            return Err(Error::new(ErrorKind::LimitExceeded, message)
+                .with_condition(Condition::CloneAdvised));
+        }
+        for path in paths {
+            refuse_links(self.folder, path)?;
+            self.pin_around(path);
+            self.close(path)?;
+        }
         Ok(())
     }
 

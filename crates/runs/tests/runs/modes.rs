@@ -306,3 +306,23 @@ async fn pointers_of_large_files_stay_what_they_are() {
         fs::remove_dir_all(workspace.close().unwrap()).unwrap();
     }
 }
+
+#[tokio::test]
+async fn what_git_would_run_is_closed_wherever_that_is_written() {
+    let setting = Setting::new();
+    let inner = setting.work.join("inner");
+    small_repository(&inner);
+    write(&setting.work, ".gitconfig", "[core] hooksPath = .githooks\n");
+    write(&setting.work, ".githooks/pre-commit", "");
+    write(&inner, ".husky/pre-commit", "");
+    git(&setting.work, &["config", "include.path", "../.gitconfig"]);
+    git(&inner, &["config", "core.hooksPath", ".husky"]);
+    let workspace = setting.prepare(&options(WorkspaceMode::InPlace, None)).await.unwrap();
+    for name in [".git", ".gitconfig", ".githooks", "inner/.git", "inner/.husky"] {
+        let path = setting.work.join(name);
+        let is_it = |grant: &&bastide::model::PathGrant| Path::new(&grant.path) == path;
+        let found = workspace.grants().iter().find(is_it);
+        assert!(found.is_some_and(|grant| grant.read_only), "{name}: {:?}", workspace.grants());
+    }
+    workspace.close().unwrap();
+}

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use bastide_mount::{Cache, MountSpec};
+use bastide_mount::{Cache, MountSpec, Source};
 
 use crate::harness::{Mounted, drop_pages, may_mount};
 use crate::proxy::{Fate, proxy};
@@ -57,6 +57,16 @@ fn a_second_session_reads_what_a_first_one_fetched() {
     let requests = way.connections.load(Ordering::SeqCst) - before;
     assert!(requests <= 2, "{requests} requests for what is in the cache");
     assert!(second.counts().cache_hits >= 25, "{:?}", second.counts());
+    // Whoever has another key may see that something is there, and not be allowed to read it.
+    let mut stranger = MountSpec { id: "o".into(), ..spec.clone() };
+    if let Source::S3 { keys: Some(keys), .. } = &mut stranger.source {
+        keys.access_key_id = "OTHER".into();
+    }
+    let before = way.connections.load(Ordering::SeqCst);
+    let stranger = Mounted::with_cache(stranger, cache.clone());
+    read(&stranger);
+    let requests = way.connections.load(Ordering::SeqCst) - before;
+    assert!(requests > 20, "{requests} requests for what another key has fetched");
 
     // Other content has another version: nobody is given the old one.
     let writer = Mounted::with_cache(MountSpec { id: "w".into(), ..spec.clone() }, None);

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use bastide_mount::MountSpec;
 use rustix::io::Errno;
@@ -188,6 +189,75 @@ fn a_rename_that_fails_leaves_both_names_what_they_were() {
     drop_pages();
     assert_eq!(fs::read_to_string(mount.at("target")).unwrap(), "not stored yet, but now");
     assert!(!mount.at("draft").exists());
+}
+
+#[test]
+fn a_file_that_is_renamed_while_it_is_stored_is_as_long_as_it_was() {
+    if !may_mount() {
+        return;
+    }
+    let Some(server) = Server::start(Kind::Moto) else { return };
+    let slow = Arc::new(AtomicBool::new(false));
+    let fate = Arc::clone(&slow);
+    let (asked, is_asked) = mpsc::channel();
+    let between = proxy(server.port, move || {
+        if !fate.load(Ordering::SeqCst) {
+            return Fate::Pass;
+        }
+        let _ = asked.send(());
+        Fate::Delay(Duration::from_millis(500))
+    });
+    let source = server.source_at(&between.endpoint());
+    let spec = MountSpec { source, metadata_ttl_ms: 60_000, ..server.spec() };
+    let mount = Mounted::with_cache(spec, None);
+    // From here on it is known what is there, and the store is asked for nothing but the file.
+    assert!(!mount.at("new").exists());
+    let mut draft = File::create(mount.at("draft")).unwrap();
+    draft.write_all(b"first").unwrap();
+    slow.store(true, Ordering::SeqCst);
+    let closing = thread::spawn(move || drop(draft));
+    is_asked.recv_timeout(DEADLINE).unwrap();
+    fs::rename(mount.at("draft"), mount.at("new")).unwrap();
+    closing.join().unwrap();
+    slow.store(false, Ordering::SeqCst);
+    drop_pages();
+    assert_eq!(fs::metadata(mount.at("new")).unwrap().len(), 5);
+    let mut file = File::options().append(true).open(mount.at("new")).unwrap();
+    file.write_all(b", second").unwrap();
+    drop(file);
+    drop_pages();
+    assert_eq!(fs::read_to_string(mount.at("new")).unwrap(), "first, second");
+}
+
+#[test]
+fn what_was_not_stored_is_not_read_from_the_kernel_either() {
+    if !may_mount() {
+        return;
+    }
+    let Some(server) = Server::start(Kind::Moto) else { return };
+    let refuses = Arc::new(AtomicBool::new(false));
+    let fate = Arc::clone(&refuses);
+    let between = proxy(server.port, move || {
+        if fate.load(Ordering::SeqCst) { Fate::Unavailable } else { Fate::Pass }
+    });
+    let source = server.source_at(&between.endpoint());
+    let spec = MountSpec { source, timeout_ms: 1500, ..server.spec() };
+    let mount = Mounted::with_cache(spec, None);
+    fs::write(mount.at("file"), "stored").unwrap();
+    let file = File::options().read(true).write(true).open(mount.at("file")).unwrap();
+    refuses.store(true, Ordering::SeqCst);
+    // As long as before, so that the kernel has no reason of its own to read anew.
+    file.write_all_at(b"UNSAVE", 0).unwrap();
+    file.sync_all().unwrap_err();
+    drop(file);
+    refuses.store(false, Ordering::SeqCst);
+    // The kernel says that it is closed when it comes to it.
+    let (_keep, never) = mpsc::channel::<()>();
+    let deadline = Instant::now() + DEADLINE;
+    while fs::read_to_string(mount.at("file")).unwrap() != "stored" {
+        assert!(Instant::now() < deadline, "what no store has is read");
+        let _ = never.recv_timeout(Duration::from_millis(100));
+    }
 }
 
 #[test]

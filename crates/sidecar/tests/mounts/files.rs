@@ -116,3 +116,33 @@ fn what_waits_for_the_store_is_bounded() {
     assert_eq!(fs::metadata(mount.at("first")).unwrap().len(), 600 << 10);
     assert_eq!(fs::read(mount.at("second")).unwrap().len(), 600 << 10);
 }
+
+/// Whoever reads a folder holds a page of it, which may be older than what was written since.
+#[test]
+fn a_listing_of_before_undoes_no_write() {
+    if !may_mount() {
+        return;
+    }
+    let Some(server) = Server::start(Kind::Moto) else { return };
+    let mount = Mounted::new(server.spec());
+    fs::create_dir(mount.at("folder")).unwrap();
+    // More than the kernel asks for at once, and less than a page of the store.
+    for number in 0..300 {
+        fs::write(mount.at(format!("folder/f{number:03}")), "a").unwrap();
+    }
+    let last = mount.at("folder/f299");
+    let append = |text: &[u8]| {
+        let mut file = File::options().append(true).open(&last).unwrap();
+        file.write_all(text).unwrap();
+    };
+    let mut entries = fs::read_dir(mount.at("folder")).unwrap();
+    entries.next().unwrap().unwrap();
+    append(b"b");
+    for entry in entries {
+        // The kernel wants attributes along with names from those who ask for them.
+        entry.unwrap().metadata().unwrap();
+    }
+    append(b"c");
+    crate::harness::drop_pages();
+    assert_eq!(fs::read_to_string(&last).unwrap(), "abc");
+}

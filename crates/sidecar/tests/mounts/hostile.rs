@@ -105,6 +105,26 @@ fn pages_without_bound_or_end_are_refused() {
 }
 
 #[test]
+fn a_folder_without_end_is_not_moved() {
+    if !may_mount() {
+        return;
+    }
+    let number = AtomicU64::new(0);
+    let store = store(move |head| {
+        if head.contains("delimiter") {
+            let folder = "<CommonPrefixes><Prefix>folder%2F</Prefix></CommonPrefixes>";
+            return ("200 OK".into(), page(folder));
+        }
+        let token = number.fetch_add(1, Ordering::SeqCst);
+        let next = format!("<NextContinuationToken>{token}</NextContinuationToken>");
+        ("200 OK".into(), page(&format!("<IsTruncated>true</IsTruncated>{next}")))
+    });
+    let mount = Mounted::with_cache(spec(&store), None);
+    let refused = fs::rename(mount.at("folder"), mount.at("other")).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(Errno::XDEV.raw_os_error()));
+}
+
+#[test]
 fn sizes_that_lie_give_no_bytes() {
     if !may_mount() {
         return;
