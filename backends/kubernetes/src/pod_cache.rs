@@ -37,17 +37,18 @@ impl PodCache {
         name: &str,
     ) -> Result<Option<Pod>> {
         let place = format!("{}/{}", cluster.server, cluster.namespace);
-        let lists = match self.recall(&place, name) {
-            Recalled::Pod(pod) => return Ok(pod.map(|pod| *pod)),
-            Recalled::OthersAsked => true,
-            Recalled::Nothing => false,
-        };
+        let recalled = self.recall(&place, name);
         let path = cluster.path("/api/v1", "pods");
-        if !lists {
-            let call = Call::get(format!("{path}/{name}"), format!("look at the pod {name}"));
-            let found = cluster.find(call).await?;
-            self.note(place, None);
-            return Ok(found);
+        let one = || Call::get(format!("{path}/{name}"), format!("look at the pod {name}"));
+        match recalled {
+            Recalled::Pod(pod) => return Ok(Some(*pod)),
+            Recalled::Unlisted => return cluster.find(one()).await,
+            Recalled::Nothing => {
+                let found = cluster.find(one()).await?;
+                self.note(place, None);
+                return Ok(found);
+            }
+            Recalled::OthersAsked => {}
         }
         let pods: Vec<Pod> = cluster
             .list(&path, &format!("{HOME_LABEL}={home}"), "list the pods of this home")
@@ -68,13 +69,10 @@ impl PodCache {
         match &mut sighting.pods {
             None => Recalled::OthersAsked,
             Some(pods) => match pods.get_mut(name) {
-                // One that was not listed was not there; that is told once as well.
-                None => {
-                    pods.insert(name.to_owned(), None);
-                    Recalled::Pod(None)
+                None => Recalled::Unlisted,
+                Some(pod) => {
+                    pod.take().map_or(Recalled::Nothing, |pod| Recalled::Pod(Box::new(pod)))
                 }
-                Some(pod @ Some(_)) => Recalled::Pod(pod.take().map(Box::new)),
-                Some(None) => Recalled::Nothing,
             },
         }
     }
@@ -86,7 +84,30 @@ impl PodCache {
 }
 
 enum Recalled {
-    Pod(Option<Box<Pod>>),
+    Pod(Box<Pod>),
+    /// It is gone, or was made after the others were listed: only the server can tell.
+    Unlisted,
     OthersAsked,
     Nothing,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_what_was_listed_once_and_takes_nothing_else_for_gone() {
+        let cache = PodCache::default();
+        assert!(matches!(cache.recall("place", "a"), Recalled::Nothing));
+        cache.note("place".to_owned(), None);
+        assert!(matches!(cache.recall("place", "b"), Recalled::OthersAsked));
+        let listed = [("a", Some(Pod::default())), ("b", None)];
+        let listed = listed.map(|(name, pod)| (name.to_owned(), pod));
+        cache.note("place".to_owned(), Some(listed.into()));
+        assert!(matches!(cache.recall("place", "a"), Recalled::Pod(_)));
+        assert!(matches!(cache.recall("place", "a"), Recalled::Nothing), "it was told");
+        assert!(matches!(cache.recall("place", "b"), Recalled::Nothing), "it was told");
+        assert!(matches!(cache.recall("place", "made since"), Recalled::Unlisted));
+        assert!(matches!(cache.recall("elsewhere", "a"), Recalled::Nothing));
+    }
 }
