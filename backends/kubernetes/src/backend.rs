@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bastide::backend::Leases;
@@ -48,6 +48,9 @@ const REMOVAL: Duration = Duration::from_secs(120);
 /// How many pods one process starts at a time.
 const BOOTS: usize = 64;
 
+/// How long what was found out about a namespace is believed: rights, the guest in it, and the namespace itself may go.
+const BELIEVED: Duration = Duration::from_secs(600);
+
 type Report = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Runs sessions in pods.
@@ -70,9 +73,10 @@ struct KnownCluster {
     ready: Mutex<Option<Readiness>>,
 }
 
-/// What is asked once before sessions are made.
+/// What is asked before sessions are made, once in a while.
 #[derive(Clone)]
 struct Readiness {
+    at: Instant,
     version: Version,
     namespace_uid: Option<String>,
     with_volumes: bool,
@@ -162,7 +166,10 @@ impl KubernetesBackend {
     async fn ready(&self, known: &KnownCluster, options: &KubernetesOptions) -> Result<Readiness> {
         let mut ready = known.ready.lock().await;
         let with_volumes = options.volume.is_some();
-        if let Some(found) = ready.as_ref().filter(|found| found.with_volumes || !with_volumes) {
+        let is_enough = |found: &&Readiness| {
+            found.at.elapsed() < BELIEVED && (found.with_volumes || !with_volumes)
+        };
+        if let Some(found) = ready.as_ref().filter(is_enough) {
             return Ok(found.clone());
         }
         let cluster = &known.cluster;
@@ -172,7 +179,7 @@ impl KubernetesBackend {
         let version =
             cluster.ask(Call::get("/version", "ask for the version of the cluster")).await?;
         self.parts()?.ensure(cluster).await?;
-        let found = Readiness { version, namespace_uid, with_volumes };
+        let found = Readiness { at: Instant::now(), version, namespace_uid, with_volumes };
         *ready = Some(found.clone());
         Ok(found)
     }

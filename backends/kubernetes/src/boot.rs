@@ -29,8 +29,8 @@ use crate::removal::{remove_claim, remove_job, remove_own_job};
 use crate::state::{State, forget_end};
 use crate::watch::{PodEvent, PodWatch};
 
-/// How long a job may be without a pod before somebody looks why.
-const NO_POD: Duration = Duration::from_secs(1);
+/// How long a job may be without a pod before somebody looks why, at first and at most: one in a queue may wait for long.
+const NO_POD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// How long to wait before a watch that broke is opened again, at first and at most.
 const WATCH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -174,7 +174,8 @@ impl Boot<'_> {
     ) -> Result<RunningPod> {
         let mut watch: Option<PodWatch> = None;
         let mut again = WATCH_AGAIN.0;
-        let mut look_at = Instant::now() + NO_POD;
+        let mut patience = NO_POD.0;
+        let mut look_at = Instant::now() + patience;
         loop {
             let Some(open) = &mut watch else {
                 watch = match self.open_watch().await {
@@ -196,7 +197,8 @@ impl Boot<'_> {
             tokio::select! {
                 () = until(look) => {
                     self.check_refusal(job).await?;
-                    look_at = Instant::now() + NO_POD;
+                    patience = (patience * 2).min(NO_POD.1);
+                    look_at = Instant::now() + patience;
                 }
                 event = open.next() => match event {
                     Ok(Some(event)) => {

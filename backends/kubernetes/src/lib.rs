@@ -17,6 +17,7 @@ mod link;
 mod manifest;
 mod objects;
 mod options;
+mod patch;
 mod pod;
 mod pod_cache;
 mod progress;

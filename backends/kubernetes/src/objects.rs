@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::pod::CONTAINER;
+
 /// What every object has.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -98,6 +100,7 @@ pub(crate) struct Condition {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ContainerStatus {
+    pub(crate) name: String,
     #[serde(rename = "imageID")]
     pub(crate) image_id: String,
     #[serde(rename = "containerID")]
@@ -134,9 +137,10 @@ impl Pod {
         self.status.conditions.iter().find(|condition| condition.kind == kind)
     }
 
-    /// The container of the session.
+    /// The container of the session. Something in the cluster may have put others beside it.
     pub(crate) fn container(&self) -> Option<&ContainerStatus> {
-        self.status.container_statuses.first()
+        let all = &self.status.container_statuses;
+        all.iter().find(|container| container.name == CONTAINER).or_else(|| all.first())
     }
 
     /// Whether its container runs, as far as its node said.
@@ -185,6 +189,11 @@ mod tests {
         )
         .unwrap();
         assert!(pod.is_running());
+        let pod: Pod = serde_json::from_str(
+            r#"{"status":{"containerStatuses":[{"name":"proxy","state":{"running":{}}},{"name":"sandbox","state":{"terminated":{"exitCode":0}}}]}}"#,
+        )
+        .unwrap();
+        assert!(!pod.is_running(), "another container runs");
         assert!(!serde_json::from_str::<Pod>("{}").unwrap().is_running());
         assert!(serde_json::from_str::<Page<Pod>>(r#"{"items":null}"#).unwrap().items.is_empty());
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bastide::{Error, ErrorKind, GuestPath, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::ClusterAccess;
+use crate::{ClusterAccess, patch};
 
 /// Whom everything in a pod runs as, unless somebody else is named.
 const USER: u32 = 1000;
@@ -83,6 +83,9 @@ pub struct KubernetesOptions {
     pub volume: Option<VolumeRequest>,
     /// Volumes of the user's own beside the workspace.
     pub claims: Vec<ClaimMount>,
+    /// Changes to the pod that no other option is for: fields of `metadata` and `spec`, as in a pod's own file. What makes a
+    /// session cannot be changed by it.
+    pub pod_patch: Option<serde_json::Value>,
     /// How many percent of its limits the pod asks nodes to have free; all unless given.
     pub requests_percent: Option<u32>,
     /// How long the pod may take to be there, in seconds.
@@ -139,20 +142,19 @@ impl KubernetesOptions {
         }
         for claim in &self.claims {
             let path = claim.path.as_str();
-            let is_ours = ["/", "/tmp", "/proc", "/sys", "/dev", "/.bastide"].contains(&path)
-                || ["/.bastide/", "/proc/", "/sys/", "/dev/"]
-                    .iter()
-                    .any(|own| path.starts_with(own));
             if !is_object_name(&claim.name) {
                 return wrong("--mount-claim", format!("{:?} is no name of an object", claim.name));
             }
-            if is_ours {
+            if is_taken(path) {
                 return wrong("--mount-claim", format!("{path} is not free for a volume"));
             }
         }
         if let Some(percent) = self.requests_percent.filter(|percent| !(1..=100).contains(percent))
         {
             return wrong("--requests", format!("{percent} % is no share of a limit"));
+        }
+        if let Some(patch) = &self.pod_patch {
+            patch::check(patch)?;
         }
         if self.guest_image.is_some() {
             let message = "--guest-image: the guest comes in by ConfigMaps; images with the guest in them are not there yet";
@@ -222,6 +224,12 @@ impl<'a> Toleration<'a> {
     }
 }
 
+/// Whether something else than a volume of the user's is at a path inside.
+pub(crate) fn is_taken(path: &str) -> bool {
+    ["/", "/tmp", "/proc", "/sys", "/dev", "/.bastide"].contains(&path)
+        || ["/.bastide/", "/proc/", "/sys/", "/dev/"].iter().any(|own| path.starts_with(own))
+}
+
 /// Whether an object of a cluster can be called that.
 fn is_object_name(name: &str) -> bool {
     let is_part = |byte: u8| {
@@ -271,7 +279,9 @@ mod tests {
             ..base()
         };
         assert!(claim("data", "/data").check().is_ok());
-        let table: [(&str, KubernetesOptions); 12] = [
+        let patch = serde_json::json!({ "spec": { "hostPID": true } });
+        let table: [(&str, KubernetesOptions); 13] = [
+            ("--pod-patch", KubernetesOptions { pod_patch: Some(patch), ..base() }),
             ("--mount-claim", claim("a/b", "/data")),
             ("--mount-claim", claim("data", "/.bastide/bin")),
             ("--requests", KubernetesOptions { requests_percent: Some(0), ..base() }),

@@ -6,9 +6,9 @@ use bastide_proto::container::{BIN_PATH, RUN_PATH};
 use bastide_proto::pod::POD;
 use serde_json::{Map, Value, json};
 
-use crate::KubernetesOptions;
 use crate::job_keep_alive::{TIED_SECONDS, first_deadline};
 use crate::options::{PodPull, Toleration};
+use crate::{KubernetesOptions, patch};
 
 /// The container of the session.
 pub(crate) const CONTAINER: &str = "sandbox";
@@ -77,13 +77,17 @@ impl Plan<'_> {
     /// The one object of a session: a job of one pod that is never started again, and goes by itself.
     pub(crate) fn job(&self) -> Result<Value> {
         let labels = self.labels();
+        let mut template = json!({ "metadata": { "labels": labels.clone() }, "spec": self.pod()? });
+        if let Some(patch) = &self.options.pod_patch {
+            patch::apply(&mut template, patch);
+        }
         let mut spec = json!({
             "parallelism": 1,
             "completions": 1,
             "backoffLimit": 0,
             "activeDeadlineSeconds": first_deadline(self.options.lifetime_seconds),
             "ttlSecondsAfterFinished": TIED_SECONDS,
-            "template": { "metadata": { "labels": labels.clone() }, "spec": self.pod()? },
+            "template": template,
         });
         put(&mut spec, "suspend", self.options.queue.as_ref().map(|_| true));
         Ok(json!({
@@ -350,6 +354,27 @@ mod tests {
         let volumes = pod["volumes"].as_array().unwrap();
         let claimed = json!({ "claimName": "data", "readOnly": true });
         assert!(volumes.iter().any(|volume| volume["persistentVolumeClaim"] == claimed));
+    }
+
+    #[test]
+    fn keeps_what_makes_a_session_when_it_is_patched() {
+        let patch = json!({
+            "metadata": { "labels": { "team": "red" } },
+            "spec": { "schedulerName": "other", "containers": [{ "name": CONTAINER, "resources": { "limits": { "gpu": 1 } } }] },
+        });
+        let options =
+            KubernetesOptions { pod_patch: Some(patch), ..KubernetesOptions::new("debian") };
+        options.check().unwrap();
+        let job = made(&options);
+        let template = &job["spec"]["template"];
+        assert_eq!(template["metadata"]["labels"]["team"], "red");
+        assert_eq!(template["metadata"]["labels"][HOME_LABEL], "h");
+        assert_eq!(template["spec"]["schedulerName"], "other");
+        let container = &template["spec"]["containers"][0];
+        assert_eq!(container["resources"]["limits"]["gpu"], 1);
+        assert_eq!(container["resources"]["limits"]["cpu"], "1500m");
+        assert_eq!(container["command"], json!(guest_command(&["container", POD])));
+        assert_eq!(template["spec"]["securityContext"]["runAsNonRoot"], true);
     }
 
     #[test]

@@ -37,17 +37,18 @@ impl PodCache {
         name: &str,
     ) -> Result<Option<Pod>> {
         let namespace_key = format!("{}/{}", cluster.server, cluster.namespace);
-        let lists = match self.lookup(&namespace_key, name) {
-            CacheLookup::Pod(pod) => return Ok(pod.map(|pod| *pod)),
-            CacheLookup::OthersAsked => true,
-            CacheLookup::Nothing => false,
-        };
+        let recalled = self.lookup(&namespace_key, name);
         let path = cluster.path("/api/v1", "pods");
-        if !lists {
-            let call = Call::get(format!("{path}/{name}"), format!("look at the pod {name}"));
-            let found = cluster.find(call).await?;
-            self.note(namespace_key, None);
-            return Ok(found);
+        let one = || Call::get(format!("{path}/{name}"), format!("look at the pod {name}"));
+        match recalled {
+            CacheLookup::Pod(pod) => return Ok(Some(*pod)),
+            CacheLookup::Unlisted => return cluster.find(one()).await,
+            CacheLookup::Nothing => {
+                let found = cluster.find(one()).await?;
+                self.note(namespace_key, None);
+                return Ok(found);
+            }
+            CacheLookup::OthersAsked => {}
         }
         let pods: Vec<Pod> = cluster
             .list(&path, &format!("{HOME_LABEL}={home}"), "list the pods of this home")
@@ -68,13 +69,10 @@ impl PodCache {
         match &mut cached.pods {
             None => CacheLookup::OthersAsked,
             Some(pods) => match pods.get_mut(name) {
-                // One that was not listed was not there; that is told once as well.
-                None => {
-                    pods.insert(name.to_owned(), None);
-                    CacheLookup::Pod(None)
+                None => CacheLookup::Unlisted,
+                Some(pod) => {
+                    pod.take().map_or(CacheLookup::Nothing, |pod| CacheLookup::Pod(Box::new(pod)))
                 }
-                Some(pod @ Some(_)) => CacheLookup::Pod(pod.take().map(Box::new)),
-                Some(None) => CacheLookup::Nothing,
             },
         }
     }
@@ -86,7 +84,30 @@ impl PodCache {
 }
 
 enum CacheLookup {
-    Pod(Option<Box<Pod>>),
+    Pod(Box<Pod>),
+    /// It is gone, or was made after the others were listed: only the server can tell.
+    Unlisted,
     OthersAsked,
     Nothing,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_what_was_listed_once_and_takes_nothing_else_for_gone() {
+        let cache = PodCache::default();
+        assert!(matches!(cache.lookup("place", "a"), CacheLookup::Nothing));
+        cache.note("place".to_owned(), None);
+        assert!(matches!(cache.lookup("place", "b"), CacheLookup::OthersAsked));
+        let listed = [("a", Some(Pod::default())), ("b", None)];
+        let listed = listed.map(|(name, pod)| (name.to_owned(), pod));
+        cache.note("place".to_owned(), Some(listed.into()));
+        assert!(matches!(cache.lookup("place", "a"), CacheLookup::Pod(_)));
+        assert!(matches!(cache.lookup("place", "a"), CacheLookup::Nothing), "it was told");
+        assert!(matches!(cache.lookup("place", "b"), CacheLookup::Nothing), "it was told");
+        assert!(matches!(cache.lookup("place", "made since"), CacheLookup::Unlisted));
+        assert!(matches!(cache.lookup("elsewhere", "a"), CacheLookup::Nothing));
+    }
 }

@@ -6,9 +6,9 @@ use bastide::model::receipt::{Limit, Limits, NetworkAccess, Receipt, Rung};
 use bastide_proto::container::ContainerUp;
 use bastide_proto::pod::PodUp;
 
-use crate::KubernetesOptions;
 use crate::objects::{Pod, Version};
 use crate::pod::CAPABILITIES;
+use crate::{KubernetesOptions, patch};
 
 /// The first Landlock version that keeps signals inside the domain.
 const SCOPED_SIGNALS: u32 = 6;
@@ -34,7 +34,10 @@ pub(crate) fn receipt(
     }
     network(&mut receipt, spec.network, options);
     users(&mut receipt, options, pod, report);
-    filters(&mut receipt, up);
+    let opened = options.pod_patch.as_ref().map(patch::opened).unwrap_or_default();
+    filters(&mut receipt, up, opened.iter().any(|field| field.ends_with(".seccompProfile")));
+    let opened = opened.iter().map(|field| format!("{field}: as the patch of the pod has it"));
+    receipt.not_enforced.extend(opened);
     if options.read_only_root {
         receipt.walls.push("own root, read-only but for the workspace and /tmp".to_owned());
     }
@@ -115,8 +118,10 @@ fn is_mapped(uid_map: &str) -> bool {
     matches!((first.next(), first.next()), (Some("0"), Some(outside)) if outside != "0")
 }
 
-fn filters(receipt: &mut Receipt, up: &ContainerUp) {
-    receipt.walls.push("seccomp: the runtime's default profile".to_owned());
+fn filters(receipt: &mut Receipt, up: &ContainerUp, has_other_profile: bool) {
+    if !has_other_profile {
+        receipt.walls.push("seccomp: the runtime's default profile".to_owned());
+    }
     if up.filtered {
         receipt.walls.push("seccomp allow-list".to_owned());
     }

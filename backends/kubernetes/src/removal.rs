@@ -34,14 +34,15 @@ pub(crate) async fn remove_job(cluster: &Cluster, id: &SessionId, uid: &str) -> 
 
 async fn until_gone(cluster: &Cluster, id: &SessionId) -> Result<()> {
     let selector = format!("{SESSION_LABEL}={id}");
+    let path = cluster.path("/api/v1", "pods");
     loop {
-        let path = cluster.path("/api/v1", "pods");
+        // Opened before anybody looks: a pod that goes in between is missed by neither of the two.
+        let mut watch = cluster.watch_pods(&selector).await?;
         let pods: Vec<NamedObject> =
             cluster.list(&path, &selector, "look for the pod of the session").await?;
         if pods.is_empty() {
             return Ok(());
         }
-        let mut watch = cluster.watch_pods(&selector).await?;
         while let Some(event) = watch.next().await? {
             if matches!(event, PodEvent::Gone(_)) {
                 break;

@@ -12,6 +12,8 @@ mod makers;
 mod networks;
 #[path = "faults/outages.rs"]
 mod outages;
+#[path = "faults/refusals.rs"]
+mod refusals;
 #[path = "faults/requests.rs"]
 mod requests;
 
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         makers::TRIALS,
         networks::TRIALS,
         outages::TRIALS,
+        refusals::TRIALS,
         requests::TRIALS,
     ];
     let trials: Vec<Trial> =

@@ -1,8 +1,10 @@
 //! What can be asked of pods of a Kubernetes cluster.
 
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bastide::model::document::{Document, Format};
 use bastide::{Error, ErrorKind, Result};
 use bastide_kubernetes::{ClaimMount, ClusterAccess, KubernetesOptions, PodPull, VolumeRequest};
 
@@ -99,6 +101,10 @@ pub(crate) struct KubernetesArgs {
     #[arg(long, value_name = "FRACTION", value_parser = parse_percent)]
     requests: Option<u32>,
 
+    /// File with fields of the pod that have no option: JSON, YAML or TOML
+    #[arg(long, value_name = "FILE")]
+    pod_patch: Option<PathBuf>,
+
     /// How long the pod may take to be there (5m unless given)
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     boot_timeout: Option<Duration>,
@@ -142,6 +148,7 @@ impl KubernetesArgs {
         options.volume = self.volume.as_deref().map(parse_volume);
         options.claims = self.claims;
         options.requests_percent = self.requests;
+        options.pod_patch = self.pod_patch.as_deref().map(read_patch).transpose()?;
         options.boot_seconds = self.boot_timeout.map(whole_seconds);
         options.lifetime_seconds = self.lifetime.map(whole_seconds);
         options.queue = self.queue;
@@ -162,6 +169,7 @@ impl KubernetesArgs {
             ("--volume", self.volume.is_some()),
             ("--mount-claim", !self.claims.is_empty()),
             ("--requests", self.requests.is_some()),
+            ("--pod-patch", self.pod_patch.is_some()),
             ("--boot-timeout", self.boot_timeout.is_some()),
             ("--lifetime", self.lifetime.is_some()),
             ("--queue", self.queue.is_some()),
@@ -190,6 +198,29 @@ fn parse_claim(text: &str) -> std::result::Result<ClaimMount, String> {
     };
     let path = path.parse().map_err(|error| format!("{path:?}: {error}"))?;
     Ok(ClaimMount { name: name.to_owned(), path, read_only })
+}
+
+/// The largest file of a patch.
+const MAX_PATCH: u64 = 1 << 20;
+
+fn read_patch(path: &Path) -> Result<serde_json::Value> {
+    let name = path.display().to_string();
+    let refused = |kind: ErrorKind, why: &str| {
+        Error::new(kind, format!("--pod-patch: {name}: {why}"))
+            .with_context("option", "--pod-patch")
+    };
+    let Some(format) = Format::of_file(&name) else {
+        let error = refused(ErrorKind::InvalidInput, "cannot tell what format it has");
+        return Err(error.with_hint("give it the extension .json, .yaml or .toml"));
+    };
+    let mut text = String::new();
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(MAX_PATCH + 1).read_to_string(&mut text));
+    let count = read.map_err(|error| refused(ErrorKind::NotFound, &error.to_string()))?;
+    if u64::try_from(count).unwrap_or(u64::MAX) > MAX_PATCH {
+        return Err(refused(ErrorKind::InvalidInput, "it is larger than 1 MiB"));
+    }
+    Ok(Document::parse(&name, &text, format)?.value().clone())
 }
 
 fn parse_percent(text: &str) -> std::result::Result<u32, String> {

@@ -29,7 +29,12 @@ fn prints_what_an_administrator_applies() {
 fn refuses_by_name_what_pods_do_not_have_and_what_others_do_not() {
     let home = Home::new();
     let pod = ["run", "--backend", "kubernetes", "--image", "x", "--json"];
-    let table: [(&[&str], &str); 8] = [
+    let patch = home.path().join("patch.yaml");
+    fs::write(&patch, "spec: {hostPID: true}").unwrap();
+    let patch = patch.to_str().unwrap();
+    let table: [(&[&str], &str); 10] = [
+        (&["--pod-patch", patch], "spec.hostPID"),
+        (&["--pod-patch", "nothing.yaml"], "--pod-patch"),
         (&["--workspace", "."], "--workspace"),
         (&["--runtime", "runsc"], "--runtime"),
         (&["--cap-add", "NET_ADMIN"], "--cap-add"),
@@ -43,7 +48,8 @@ fn refuses_by_name_what_pods_do_not_have_and_what_others_do_not() {
         let words = [&pod[..], given, &["--", "true"]].concat();
         check_refused(&home, &words, option);
     }
-    let table: [(&[&str], &str); 5] = [
+    let table: [(&[&str], &str); 6] = [
+        (&["--pod-patch", patch], "--pod-patch"),
         (&["--namespace", "x"], "--namespace"),
         (&["--runtime-class", "gvisor"], "--runtime-class"),
         (&["--many-users"], "--many-users"),
