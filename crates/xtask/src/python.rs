@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::shell::{Outcome, cargo, run as run_command, step, top, works};
+use crate::shell::{Outcome, cargo, run as run_command, step, top, with_signals, works};
 
 /// What is installed beside the package; the SDK's own tests want the last few.
 const REQUIREMENTS: [&str; 12] = [
@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if let Some(only) = &arguments.only {
         tests.args(["-k", only]);
     }
-    run_command(&mut tests)?;
+    run_command(&mut with_signals(tests))?;
     if arguments.only.is_some() {
         return Ok(());
     }
@@ -185,5 +185,5 @@ fn upstream(folder: &Path, python: &Path) -> Outcome {
         .args(["python/tests/run_upstream.py", "--quiet", "-n2"])
         .arg(&tests)
         .env("BASTIDE_HOME", home.path());
-    run_command(&mut command)
+    run_command(&mut with_signals(command))
 }

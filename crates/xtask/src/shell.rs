@@ -99,3 +99,27 @@ fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
+
+/// A command whose programs get signals as from a terminal: under `nohup` or `&` some are ignored, which children
+/// inherit, and tests that send them would wait for ever.
+pub(crate) fn with_signals(command: Command) -> Command {
+    let ignored = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = ignored.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0);
+    // HUP, INT, QUIT and TERM, counted from one.
+    const ASKING: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 14;
+    let mut wrapped = Command::new("setsid");
+    // A session of its own: whoever hangs up meant it to go on.
+    wrapped.args(["--wait", "env", "--default-signal=HUP,INT,QUIT,TERM"]);
+    if ignored & ASKING == 0 || !works(Command::new("env").args(["--default-signal=HUP", "true"])) {
+        return command;
+    }
+    wrapped.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
+        };
+    }
+    wrapped
+}

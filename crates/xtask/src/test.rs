@@ -10,12 +10,11 @@ mod suites;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
 
 use crate::bench::reference;
-use crate::shell::{Outcome, cargo, read, run as run_command, say, step, top, works};
+use crate::shell::{Outcome, cargo, read, run as run_command, say, step, top, with_signals, works};
 use crate::{cluster, dist, first_hour, live, python};
 use engine::Engine;
 use privileges::Means;
@@ -188,30 +187,6 @@ fn run_suites(
         }
     }
     (suites, notes)
-}
-
-/// A command whose programs get signals as from a terminal: under `nohup` or `&` some are ignored, which children
-/// inherit, and tests that send them would wait for ever.
-fn with_signals(command: Command) -> Command {
-    let ignored = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = ignored.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0);
-    // HUP, INT, QUIT and TERM, counted from one.
-    const ASKING: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 14;
-    let mut wrapped = Command::new("setsid");
-    // A session of its own: whoever hangs up meant it to go on.
-    wrapped.args(["--wait", "env", "--default-signal=HUP,INT,QUIT,TERM"]);
-    if ignored & ASKING == 0 || !works(Command::new("env").args(["--default-signal=HUP", "true"])) {
-        return command;
-    }
-    wrapped.arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => wrapped.env(name, value),
-            None => wrapped.env_remove(name),
-        };
-    }
-    wrapped
 }
 
 /// Holds a daemon for tests that are run one by one.

@@ -51,13 +51,13 @@ pub(super) fn grants(
         if path.join(".git").symlink_metadata().is_ok() {
             mounts.put(&path, None, false);
             mounts.close(&path.join(".git"))?;
-            mounts.close_named(&place::named_in(&path))?;
+            mounts.close_named(&location::named_in(&path))?;
         } else {
             // A submodule that was never fetched stays empty: what is put there would be its repository.
             mounts.close(&path)?;
         }
     }
-    mounts.close_named(&place::named_in(folder))?;
+    mounts.close_named(&location::named_in(folder))?;
     let mut grants = mounts.into_grants()?;
     if let Some(place) = place.filter(|place| place.is_linked) {
         // Git inside needs it; it is outside of the workspace.

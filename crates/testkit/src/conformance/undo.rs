@@ -396,11 +396,15 @@ async fn finds_damage_in_points(context: Context) -> Outcome {
     let session = context.session().await?;
     say(&session, "seq 2000 > file").await?;
     session.journal().checkpoint(None).await?;
-    // A copy, for others use the store meanwhile.
-    let copy = tempfile::tempdir()?;
+    // A copy, for others use the store meanwhile: what they remove while it is made has it made again.
     let from = context.backend.home().join("snapshots");
-    let copied = std::process::Command::new("cp").arg("-a").args([&from, copy.path()]).status()?;
-    assert!(copied.success(), "{copied}");
+    let copies = std::iter::repeat_with(|| -> std::io::Result<_> {
+        let copy = tempfile::tempdir()?;
+        let mut cp = std::process::Command::new("cp");
+        let copied = cp.arg("-a").args([&from, copy.path()]).status()?;
+        Ok(copied.success().then_some(copy))
+    });
+    let copy = copies.take(20).find_map(Result::transpose).ok_or("others keep on removing")??;
     let store = Store::open(copy.path().join("snapshots"))?;
     let of = format!("{}@", session.id());
     let is_whole = |report: &bastide::snapshot::store::VerifyReport| {

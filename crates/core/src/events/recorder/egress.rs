@@ -149,7 +149,7 @@ mod tests {
         std::fs::write(&path, format!("{note}\n")).unwrap();
         let sink = JsonlOutbox::new(home.path().join("events")).options(SinkOptions::sync());
         let options = EventOptions::new().sink(sink);
-        Recorder::tell_network_of(&options, home.path(), &id, None).await.unwrap();
+        Recorder::record_network_of(&options, home.path(), &id, None).await.unwrap();
         let left = std::fs::read_to_string(&path).unwrap();
         assert!(left.contains("a.test"), "{left}");
     }
