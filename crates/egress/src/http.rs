@@ -1,6 +1,7 @@
 //! Requests that are read: each is decided by itself, and sent in the form it was decided in.
 
 mod exchange;
+mod headers;
 mod server;
 mod upgraded;
 mod upstream;
