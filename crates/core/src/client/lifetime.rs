@@ -231,7 +231,8 @@ impl Client {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if there is no such session. If it cannot be saved it is shut down
-    /// nevertheless, and the error says why it was not saved.
+    /// nevertheless, and the error says why it was not saved; but where files end with their machine
+    /// it goes on running.
     pub async fn stop(&self, id: &SessionId) -> Result<Saved> {
         loop {
             let record = self.record(id)?;
@@ -267,6 +268,11 @@ impl Client {
                     }
                 }
             };
+            if saved.is_err() && !self.backend.keeps_files() {
+                // Its files would end with it.
+                let hint = "it goes on running; stop it again once that is mended, or remove it";
+                return saved.map_err(|error| error.with_hint(hint));
+            }
             if let Some(machine) = &record.machine
                 && shut_down(self.backend.as_ref(), &self.state, machine).await? == Stopped::Missing
             {

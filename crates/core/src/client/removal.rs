@@ -87,6 +87,8 @@ pub(crate) async fn shut_down(
         }
         Stage::Running | Stage::Stopping => {}
     }
+    // Whoever resumes it needs what is on record of it beside that it can be.
+    state.sync_remembered(id)?;
     record.stage = Stage::Stopping;
     record.tied = false;
     state.write(&record, &transition)?;

@@ -24,6 +24,7 @@ impl Session {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no session {id}")));
         };
         // First on record: a session that lives on must be found by others.
+        self.state.sync_remembered(id)?;
         let was_tied = std::mem::replace(&mut record.tied, false);
         self.state.write(&record, &transition)?;
         let released = self.let_go_by_link().await;

@@ -85,6 +85,24 @@ impl State {
         }
     }
 
+    /// Has what was written down of a session on the disk: that of one that ends with its maker is not waited for, until
+    /// the session is to outlive it.
+    pub(crate) fn sync_remembered(&self, id: &SessionId) -> Result<()> {
+        let folder = self.path_of(id);
+        let sync = || {
+            File::open(folder.join(NAME))?.sync_all()?;
+            sync_folder(&folder)
+        };
+        match sync() {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let message = format!("cannot write the state of session {id}: {error}");
+                Err(Error::new(ErrorKind::Io, message)
+                    .with_context("path", folder.display().to_string()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What a session was when it was last written down; `None` if it never was.
     pub(crate) fn remembered(&self, id: &SessionId) -> Result<Option<Value>> {
         let path = self.path_of(id).join(NAME);

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use bastide::model::Manifest;
+use bastide::model::snapshot::SnapshotSpec;
+use bastide::model::{Manifest, PosixPath};
 use bastide::{
     Client, CreateOptions, ErrorKind, ResumeOptions, Session, SessionFolder, SessionId,
-    SessionStatus, SweepOptions,
+    SessionStatus, SnapshotChoice, SweepOptions,
 };
 
 use crate::suite::{Context, Outcome, Trial, TrialError, running, say, sweeping, unswept};
@@ -15,6 +16,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     outlives_its_maker_and_is_found_again,
     ends_with_its_owner,
     stops_and_resumes_with_its_files,
+    loses_nothing_that_could_not_be_saved,
     keeps_what_was_there_when_whoever_went_on_with_it_is_gone,
     t24_is_made_again_under_the_same_name_in_a_tight_loop,
     t25_is_deleted_from_every_state,
@@ -139,6 +141,37 @@ async fn keeps_what_was_there_when_whoever_went_on_with_it_is_gone(context: Cont
         assert_eq!(say(&session, "cat file").await?, "kept\n");
     }
     Ok(session.delete().await?)
+}
+
+/// A file is where the folder of snapshots has to be. Stopping ends what keeps its files, and nothing else.
+async fn loses_nothing_that_could_not_be_saved(context: Context) -> Outcome {
+    let client = context.client();
+    let folder = tempfile::tempdir()?;
+    let snapshots = folder.path().join("snapshots");
+    std::fs::write(&snapshots, "")?;
+    let base_path = PosixPath::new(&snapshots.to_string_lossy());
+    let snapshot = SnapshotChoice::Spec(SnapshotSpec::Local { base_path });
+    let session = make(&client, untied().snapshot(snapshot)).await?;
+    let id = session.id().clone();
+    say(&session, "echo kept > file").await?;
+    drop(session);
+    if client.stop(&id).await.is_ok() {
+        return Err("it was saved where nothing can be".into());
+    }
+    std::fs::remove_file(&snapshots)?;
+    let status = client.inspect(&id).await?.status;
+    let again = match context.backend.keeps_files() {
+        true => {
+            assert_eq!(status, SessionStatus::Stopped);
+            client.resume(&id).await?
+        }
+        false => {
+            assert_eq!(status, SessionStatus::Running, "its files would have ended with it");
+            client.attach(&id).await?
+        }
+    };
+    assert_eq!(say(&again, "cat file").await?, "kept\n");
+    Ok(again.delete().await?)
 }
 
 async fn t24_is_made_again_under_the_same_name_in_a_tight_loop(context: Context) -> Outcome {
