@@ -78,7 +78,12 @@ pub(super) fn remove_tree_with_last(above: BorrowedFd<'_>, name: &CStr, last: &C
         }
         match unlinkat(&folder, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(Errno::ISDIR | Errno::PERM) => remove_tree(folder.as_fd(), name)?,
+            // An empty one need not be opened, which whoever removes it may not be allowed to.
+            Err(Errno::ISDIR | Errno::PERM) => match unlinkat(&folder, name, AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(Errno::NOTEMPTY | Errno::EXIST) => remove_tree(folder.as_fd(), name)?,
+                Err(errno) => return Err(errno),
+            },
             Err(errno) => return Err(errno),
         }
     }
