@@ -24,6 +24,9 @@ const MAX_FILE: u64 = 256 << 20;
 /// The most files of a listing.
 const MAX_LISTED: usize = 1_000_000;
 
+/// How often the kernel is asked again when it could not be sure.
+const ATTEMPTS: usize = 256;
+
 /// How often a folder is made that somebody removes again.
 const TRIES: usize = 100;
 
@@ -176,7 +179,15 @@ impl WorkspaceFiles {
             true => Mode::from_raw_mode(0o644),
             false => Mode::empty(),
         };
-        Ok(openat2(&self.root, path, flags | OFlags::CLOEXEC, mode, ResolveFlags::BENEATH)?)
+        let flags = flags | OFlags::CLOEXEC;
+        let mut attempt = 0;
+        loop {
+            // Where a link goes up while anything on the machine is renamed, the kernel cannot be sure, and says so.
+            match openat2(&self.root, path, flags, mode, ResolveFlags::BENEATH) {
+                Err(Errno::AGAIN | Errno::INTR) if attempt < ATTEMPTS => attempt += 1,
+                opened => return Ok(opened?),
+            }
+        }
     }
 
     fn open_folder(&self, path: &Path) -> io::Result<OwnedFd> {

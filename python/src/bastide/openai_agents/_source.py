@@ -16,7 +16,7 @@ _PIECE = 1 << 20
 _IN_MEMORY = 8 << 20
 
 
-def length(content: Any) -> int:
+def length(content: bytes | tuple[int, int]) -> int:
     """How many bytes a content has."""
     if isinstance(content, bytes):
         return len(content)
