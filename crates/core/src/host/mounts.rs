@@ -30,6 +30,10 @@ const UNMOUNT_TIME: Duration = Duration::from_secs(90);
 /// How long the keeper may take to say what is mounted.
 const STATUS_TIME: Duration = Duration::from_secs(10);
 
+/// How often whoever was dropped by a keeper that died asks again, and how long after.
+const AGAIN: usize = 20;
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// The keeper of a session's mounts, as hosts see it.
 #[derive(Debug, Clone, Copy)]
 pub struct MountKeeper<'a> {
@@ -84,7 +88,19 @@ impl<'a> MountKeeper<'a> {
     ) -> Result<()> {
         let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
         let request = MountRequest::Unmount { path: path.to_owned(), deadline_ms };
-        match self.ask(program, &request, deadline.saturating_add(UNMOUNT_TIME)).await? {
+        let ask = async || {
+            let most = deadline.saturating_add(UNMOUNT_TIME);
+            warden_client::mounts(self.folder.path(), program, &request, most).await
+        };
+        let mut asked = ask().await;
+        for _ in 0..AGAIN {
+            if !asked.as_ref().is_err_and(was_dropped) {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await;
+            asked = ask().await;
+        }
+        match self.answered(asked)? {
             Some(MountResponse::Done) | None => Ok(()),
             Some(_) => Err(warden_client::unexpected_response(self.folder.id())),
         }
@@ -140,6 +156,12 @@ impl<'a> MountKeeper<'a> {
             }
         }
     }
+}
+
+/// Whether a keeper that dies dropped whoever asked it. Another sees to what it left, and what is unmounted twice is unmounted.
+fn was_dropped(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 fn refusal(why: MountRefusal, message: String) -> Error {
