@@ -48,6 +48,17 @@ async fn a_fork_is_made_as_its_origin_was_or_not_at_all() {
     session.delete().await.unwrap();
 }
 
+/// Removes every sandbox behind the back of whoever made it.
+async fn remove_sandboxes(setting: &Setting) {
+    for found in setting.sbx().list().await.unwrap() {
+        let removed = std::process::Command::new(setting.stand_in.program())
+            .args(["rm", "--force", &found.name])
+            .output()
+            .unwrap();
+        assert!(removed.status.success(), "{removed:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_outlives_its_sandbox() {
     let setting = Setting::new("0.45.1");
@@ -57,13 +68,7 @@ async fn a_session_outlives_its_sandbox() {
     let id = session.id().clone();
     session.files().write("f", "kept").await.unwrap();
     drop(session);
-    for found in setting.sbx().list().await.unwrap() {
-        let removed = std::process::Command::new(setting.stand_in.program())
-            .args(["rm", "--force", &found.name])
-            .output()
-            .unwrap();
-        assert!(removed.status.success(), "{removed:?}");
-    }
+    remove_sandboxes(&setting).await;
     let session = client.resume(&id).await.unwrap();
     assert_eq!(&*session.files().read("f").await.unwrap(), b"kept");
     session.delete().await.unwrap();
@@ -90,14 +95,7 @@ async fn a_sandbox_whose_rules_are_missing_gets_them_before_anything_runs() {
     let session = client.create(&Manifest::default(), options).await.unwrap();
     let id = session.id().clone();
     drop(session);
-    for found in setting.sbx().list().await.unwrap() {
-        let program = setting.stand_in.program();
-        let removed = std::process::Command::new(program)
-            .args(["rm", "--force", &found.name])
-            .output()
-            .unwrap();
-        assert!(removed.status.success(), "{removed:?}");
-    }
+    remove_sandboxes(&setting).await;
     // Another one is made, and its rule is not.
     setting.stand_in.fault("policy:1").unwrap();
     client.resume(&id).await.unwrap_err();

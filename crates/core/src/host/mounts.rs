@@ -63,7 +63,7 @@ impl<'a> MountKeeper<'a> {
     ) -> Result<()> {
         let order = order(home, self.folder.id(), device, mount)?;
         let request = MountRequest::Mount(Box::new(order));
-        match self.ask(Some(program), &request, MOUNT_TIME).await? {
+        match self.answered(self.ask(Some(program), &request, MOUNT_TIME).await)? {
             Some(MountResponse::Done) => Ok(()),
             _ => Err(warden_client::unexpected_response(self.folder.id())),
         }
@@ -88,17 +88,14 @@ impl<'a> MountKeeper<'a> {
     ) -> Result<()> {
         let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
         let request = MountRequest::Unmount { path: path.to_owned(), deadline_ms };
-        let ask = async || {
-            let most = deadline.saturating_add(UNMOUNT_TIME);
-            warden_client::mounts(self.folder.path(), program, &request, most).await
-        };
-        let mut asked = ask().await;
+        let most = deadline.saturating_add(UNMOUNT_TIME);
+        let mut asked = self.ask(program, &request, most).await;
         for _ in 0..AGAIN {
             if !asked.as_ref().is_err_and(was_dropped) {
                 break;
             }
             tokio::time::sleep(PAUSE).await;
-            asked = ask().await;
+            asked = self.ask(program, &request, most).await;
         }
         match self.answered(asked)? {
             Some(MountResponse::Done) | None => Ok(()),
@@ -112,9 +109,7 @@ impl<'a> MountKeeper<'a> {
     ///
     /// As [`HostMounts::status`](crate::backend::HostMounts::status).
     pub async fn status(&self) -> Result<Vec<HostMountStatus>> {
-        let request = MountRequest::Status;
-        let path = self.folder.path();
-        match warden_client::mounts(path, None, &request, STATUS_TIME).await {
+        match self.ask(None, &MountRequest::Status, STATUS_TIME).await {
             // Where nothing can be mounted from outside, nothing is.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => Ok(Vec::new()),
             asked => match self.answered(asked)? {
@@ -130,9 +125,8 @@ impl<'a> MountKeeper<'a> {
         program: Option<BorrowedFd<'_>>,
         request: &MountRequest,
         most: Duration,
-    ) -> Result<Option<MountResponse>> {
-        let asked = warden_client::mounts(self.folder.path(), program, request, most).await;
-        self.answered(asked)
+    ) -> io::Result<Option<MountResponse>> {
+        warden_client::mounts(self.folder.path(), program, request, most).await
     }
 
     /// What the keeper answered, with its refusals as errors.

@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -78,9 +79,7 @@ impl State {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => {
                 drop(fs::remove_file(&unfinished));
-                let message = format!("cannot write the state of session {id}: {error}");
-                Err(Error::new(ErrorKind::Io, message)
-                    .with_context("path", folder.display().to_string()))
+                Err(unwritten(id, &folder, &error))
             }
         }
     }
@@ -95,9 +94,7 @@ impl State {
         };
         match sync() {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let message = format!("cannot write the state of session {id}: {error}");
-                Err(Error::new(ErrorKind::Io, message)
-                    .with_context("path", folder.display().to_string()))
+                Err(unwritten(id, &folder, &error))
             }
             _ => Ok(()),
         }
@@ -120,4 +117,9 @@ impl State {
         read.map_err(|error| damaged(error.to_string()))?;
         serde_json::from_str(&text).map(Some).map_err(|error| damaged(error.to_string()))
     }
+}
+
+fn unwritten(id: &SessionId, folder: &Path, error: &io::Error) -> Error {
+    let message = format!("cannot write the state of session {id}: {error}");
+    Error::new(ErrorKind::Io, message).with_context("path", folder.display().to_string())
 }

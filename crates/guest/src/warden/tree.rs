@@ -65,27 +65,9 @@ pub(super) fn remove_tree(above: BorrowedFd<'_>, name: &CStr) -> Result<()> {
 /// Removes the folder `name` of `above`; of what lies in the folder itself, `last` goes after everything else, so that
 /// whoever is interrupted leaves a folder that still has it.
 pub(super) fn remove_tree_with_last(above: BorrowedFd<'_>, name: &CStr, last: &CStr) -> Result<()> {
-    let folder = match open_folder(above, name) {
-        Err(Errno::NOENT) => return Ok(()),
-        folder => folder?,
-    };
-    let mut entries = Dir::read_from(&folder)?;
-    while let Some(entry) = entries.read() {
-        let entry = entry?;
-        let name = entry.file_name();
-        if name == c"." || name == c".." || name == last {
-            continue;
-        }
-        match unlinkat(&folder, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            // An empty one need not be opened, which whoever removes it may not be allowed to.
-            Err(Errno::ISDIR | Errno::PERM) => match unlinkat(&folder, name, AtFlags::REMOVEDIR) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(Errno::NOTEMPTY | Errno::EXIST) => remove_tree(folder.as_fd(), name)?,
-                Err(errno) => return Err(errno),
-            },
-            Err(errno) => return Err(errno),
-        }
+    let Some(mut level) = Level::enter(above, name)? else { return Ok(()) };
+    while let TreeEntry::Folder(name) = level.clear_but(Some(last))? {
+        remove_tree(level.folder.as_fd(), &name)?;
     }
     remove_tree(above, name)
 }
@@ -117,10 +99,15 @@ impl Level {
 
     /// Removes what can be removed at once, up to the first folder with something in it.
     fn clear(&mut self) -> Result<TreeEntry> {
+        self.clear_but(None)
+    }
+
+    /// The same, and leaves what has the name `kept`.
+    fn clear_but(&mut self, kept: Option<&CStr>) -> Result<TreeEntry> {
         while let Some(entry) = self.entries.read() {
             let entry = entry?;
             let name = entry.file_name();
-            if name == c"." || name == c".." {
+            if name == c"." || name == c".." || Some(name) == kept {
                 continue;
             }
             match unlinkat(&self.folder, name, AtFlags::empty()) {

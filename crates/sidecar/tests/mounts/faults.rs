@@ -12,7 +12,7 @@ use bastide_mount::MountSpec;
 use rustix::io::Errno;
 
 use crate::harness::{Mounted, drop_pages, may_mount, seed};
-use crate::proxy::{Chance, Fate, bad_proxy, proxy};
+use crate::proxy::{Chance, Fate, Listener, bad_proxy, proxy};
 use crate::servers::{DEADLINE, Kind, Server};
 
 fn content(seed: u64, size: usize) -> Vec<u8> {
@@ -153,12 +153,8 @@ fn a_store_that_is_silent_hangs_nobody() {
     assert_eq!(outcomes, [Some(Errno::IO.raw_os_error()); 4]);
 }
 
-#[test]
-fn a_rename_that_fails_leaves_both_names_what_they_were() {
-    if !may_mount() {
-        return;
-    }
-    let Some(server) = Server::start(Kind::Moto) else { return };
+/// A mount whose store refuses everything while the flag is set, and the proxy that does so.
+fn refusable(server: &Server) -> (Listener, Arc<AtomicBool>, Mounted) {
     let refuses = Arc::new(AtomicBool::new(false));
     let fate = Arc::clone(&refuses);
     let between = proxy(server.port, move || {
@@ -166,7 +162,16 @@ fn a_rename_that_fails_leaves_both_names_what_they_were() {
     });
     let source = server.source_at(&between.endpoint());
     let spec = MountSpec { source, timeout_ms: 1500, ..server.spec() };
-    let mount = Mounted::with_cache(spec, None);
+    (between, refuses, Mounted::with_cache(spec, None))
+}
+
+#[test]
+fn a_rename_that_fails_leaves_both_names_what_they_were() {
+    if !may_mount() {
+        return;
+    }
+    let Some(server) = Server::start(Kind::Moto) else { return };
+    let (_between, refuses, mount) = refusable(&server);
     fs::write(mount.at("target"), "precious").unwrap();
     let held = File::options().read(true).write(true).open(mount.at("target")).unwrap();
     let mut draft = File::create(mount.at("draft")).unwrap();
@@ -235,14 +240,7 @@ fn what_was_not_stored_is_not_read_from_the_kernel_either() {
         return;
     }
     let Some(server) = Server::start(Kind::Moto) else { return };
-    let refuses = Arc::new(AtomicBool::new(false));
-    let fate = Arc::clone(&refuses);
-    let between = proxy(server.port, move || {
-        if fate.load(Ordering::SeqCst) { Fate::Unavailable } else { Fate::Pass }
-    });
-    let source = server.source_at(&between.endpoint());
-    let spec = MountSpec { source, timeout_ms: 1500, ..server.spec() };
-    let mount = Mounted::with_cache(spec, None);
+    let (_between, refuses, mount) = refusable(&server);
     fs::write(mount.at("file"), "stored").unwrap();
     let file = File::options().read(true).write(true).open(mount.at("file")).unwrap();
     refuses.store(true, Ordering::SeqCst);
