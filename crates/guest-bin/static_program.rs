@@ -2,9 +2,12 @@
 
 use std::error::Error;
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
+
+use lzma_rust2::{FilterType, XzOptions, XzWriter};
 
 /// What the outer cargo or a tool around it says that must not reach the inner one.
 const OUTER: [&str; 7] = [
@@ -23,8 +26,19 @@ const OWN: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CFG_", "CARGO_FE
 /// Names a program that has the others in it: what is built is installed with that one, and has none itself.
 const CARRIER: &str = "BASTIDE_CARRIER";
 
-/// How hard a program is compressed: it takes seconds, once for each build of it.
-const LEVEL: i32 = 19;
+/// Flags of the compiler. Nothing unwinds where a panic aborts, and tables for it are a tenth of a program: the compiler
+/// makes none, and the linker leaves out those of what was compiled before.
+const FLAGS: [&str; 3] = [
+    "-Ctarget-feature=+crt-static",
+    "-Cforce-unwind-tables=no",
+    "-Clink-arg=-Wl,--no-eh-frame-hdr",
+];
+
+/// What the linker leaves out, by the path in the workspace.
+const LINKER_SCRIPT: &str = "crates/guest-bin/no_unwind_tables.ld";
+
+/// How hard a program is compressed in builds that are to be quick.
+const LEVEL: i32 = 3;
 
 /// What a guest has in it that can do without walls. `cargo xtask walls` writes over what follows in programs that embed
 /// the guest, so it is embedded as it is.
@@ -66,10 +80,11 @@ impl Program {
             // would be built again every time.
             None => self.build(&out, flags, words)?,
         };
-        let bytes = fs::read(&program)?;
+        let mut bytes = fs::read(&program)?;
+        truncate_to_segments(&mut bytes);
         let mut compressed = match position(&bytes, LIST_OF_WALLS) {
             Some(_) => bytes.clone(),
-            None => zstd::bulk::compress(&bytes, LEVEL)?,
+            None => compress(&bytes)?,
         };
         let mut place = String::new();
         if let Some(carrier) = env::var_os(CARRIER) {
@@ -82,7 +97,7 @@ impl Program {
             place = format!("{offset}:{}", compressed.len());
             compressed.clear();
         }
-        fs::write(out.join(format!("{package}.zst")), compressed)?;
+        fs::write(out.join(format!("{package}.packed")), compressed)?;
         println!("cargo::rustc-env={variable}_PLACE={place}");
         println!("cargo::rustc-env={variable}_LENGTH={}", bytes.len());
         println!("cargo::rustc-env={variable}_HASH={}", blake3::hash(&bytes).to_hex());
@@ -91,7 +106,7 @@ impl Program {
 
     fn build(&self, out: &Path, flags: &[&str], words: &[&str]) -> Result<PathBuf, Box<dyn Error>> {
         let workspace = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..");
-        for source in self.sources.iter().chain(&["Cargo.toml", "Cargo.lock"]) {
+        for source in self.sources.iter().chain(&["Cargo.toml", "Cargo.lock", LINKER_SCRIPT]) {
             // Relative to the package: a tree that moved, or a second checkout over the same target folder, builds nothing anew.
             println!("cargo::rerun-if-changed=../../{source}");
         }
@@ -102,8 +117,12 @@ impl Program {
         for (name, _) in env::vars_os().filter(|(name, _)| is_outer(name)) {
             cargo.env_remove(name);
         }
+        // Whoever has the program is told nothing of who built it; two who build the same get the same.
+        let remap = format!("--remap-path-prefix={}=/cargo", cargo_home().display());
         // Flags are kept apart by this.
-        let flags = [&["-Ctarget-feature=+crt-static"], flags].concat().join("\u{1f}");
+        let script = workspace.canonicalize()?.join(LINKER_SCRIPT);
+        let script = format!("-Clink-arg=-Wl,-T,{}", script.display());
+        let flags = [&FLAGS[..], &[remap.as_str(), &script], flags].concat().join("\u{1f}");
         cargo.env("CARGO_ENCODED_RUSTFLAGS", flags);
         cargo
             .args(["build", "--quiet", "--locked", "--release", "--package", self.package])
@@ -120,11 +139,63 @@ impl Program {
     }
 }
 
+/// Compresses a program: as small as can be, once for each build of it, where it is to be shipped.
+fn compress(bytes: &[u8]) -> Result<Vec<u8>, Box<dyn Error>> {
+    if is_debug() {
+        return Ok(zstd::bulk::compress(bytes, LEVEL)?);
+    }
+    let mut options = XzOptions::with_preset(9);
+    options.prepend_pre_filter(FilterType::BcjX86, 0);
+    let mut writer = XzWriter::new(Vec::new(), options)?;
+    writer.write_all(bytes)?;
+    Ok(writer.finish()?)
+}
+
+/// Whether this is a build to try something out, which nobody wants to wait for.
+pub(crate) fn is_debug() -> bool {
+    env::var("PROFILE").is_ok_and(|profile| profile == "debug")
+}
+
+/// Where cargo keeps the sources of dependencies. Our own are known to the compiler by paths within the tree.
+fn cargo_home() -> PathBuf {
+    env::var_os("CARGO_HOME").map_or_else(
+        || PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(".cargo"),
+        PathBuf::from,
+    )
+}
+
 /// Whether a variable is about the outer build alone. What cargo tells build scripts counts too: some of a program's
 /// dependencies (`ring`) are built anew whenever one of those variables changes, as it does from one crate to the next.
 fn is_outer(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     OUTER.contains(&name) || OWN.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Takes away what no kernel loads: symbols, which `cargo xtask check` wants of what was built, and the table of sections.
+/// What is no program of 64 bits stays as it is.
+fn truncate_to_segments(bytes: &mut Vec<u8>) {
+    let read = |at: usize, length: usize| {
+        let field = bytes.get(at..at + length)?;
+        usize::try_from(field.iter().rev().fold(0_u64, |all, byte| (all << 8) | u64::from(*byte)))
+            .ok()
+    };
+    let end = || {
+        // The table of segments: where it is, how long each entry is, and how many there are.
+        let (table, each, count) = (read(0x20, 8)?, read(0x36, 2)?, read(0x38, 2)?);
+        let ends = (0..count).map(|entry| {
+            let at = table + entry * each;
+            Some(read(at + 0x08, 8)? + read(at + 0x20, 8)?)
+        });
+        ends.collect::<Option<Vec<_>>>()?.into_iter().max()
+    };
+    if !bytes.starts_with(b"\x7fELF\x02") {
+        return;
+    }
+    if let Some(end) = end().filter(|end| (0x40..bytes.len()).contains(end)) {
+        bytes.truncate(end);
+        bytes[0x28..0x30].fill(0);
+        bytes[0x3c..0x40].fill(0);
+    }
 }
 
 /// Where in `all` the bytes `part` begin.

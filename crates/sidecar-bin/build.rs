@@ -7,11 +7,12 @@
 #[path = "../guest-bin/static_program.rs"]
 mod static_program;
 
-use static_program::Program;
+use static_program::{Program, is_debug};
 
-/// Every byte that is read passes through it. No unwinding: another one goes on where it ended.
+/// Most of what passes through it passes through the kernel or a cipher. No unwinding: another one goes on where it ended.
 const RELEASE: &[&str] = &[
-    "profile.release.opt-level=\"s\"",
+    "profile.release.opt-level=\"z\"",
+    "profile.release.package.ring.opt-level=3",
     "profile.release.lto=\"fat\"",
     "profile.release.codegen-units=1",
     "profile.release.panic=\"abort\"",
@@ -29,7 +30,7 @@ const DEBUG: &[&str] = &[
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=../guest-bin/static_program.rs");
     // It has a client and a server of HTTPS in it: whoever builds to try something out does not wait for its optimization.
-    let is_debug = std::env::var("PROFILE").is_ok_and(|profile| profile == "debug");
+    let is_debug = is_debug();
     let sidecar = Program {
         package: "bastide-sidecar",
         variable: "BASTIDE_SIDECAR",

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import re
 import tarfile
 import zipfile
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from agents.sandbox import errors as upstream
 from agents.sandbox.entries import File
 from agents.sandbox.manifest import Manifest
+from agents.sandbox.workspace_paths import SandboxPathGrant
 
 from bastide.openai_agents import BastideSandboxClient
 from bastide.openai_agents.unix_local import UnixLocalSandboxClient
@@ -220,6 +222,33 @@ async def test_malformed_states_do_not_say_what_they_hold(client, change):
     while error is not None:
         assert "sk-secret" not in str(error) and "sk-secret" not in repr(error), repr(error)
         error = error.__cause__ or error.__context__
+
+
+async def test_what_a_live_session_sees_of_the_machine_cannot_change(client, tmp_path):
+    session = await _started(client)
+    manifest = session.state.manifest
+    elsewhere = repr(str(tmp_path))
+    changes = {
+        f"the root of a live session cannot become {elsewhere}: it is {manifest.root!r}": {"root": str(tmp_path)},
+        f"the grants of a live session cannot be changed: {elsewhere}": {
+            "extra_path_grants": (SandboxPathGrant(path=str(tmp_path)),)
+        },
+    }
+    try:
+        for said, change in changes.items():
+            session.state.manifest = manifest.model_copy(update=change)
+            for act in (session.start, session.apply_manifest):
+                with pytest.raises(ValueError, match=re.escape(said)):
+                    await act()
+            # Commands and files are where they were.
+            assert (await session.exec("pwd; cat own")).stdout.decode() == f"{manifest.root}\nown"
+            with await session.read(Path("own")) as found:
+                assert found.read() == b"own"
+            session.state.manifest = manifest
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        session.state.manifest = manifest
+        await client.delete(session)
 
 
 @pytest.mark.parametrize("timeout", [-1.0, 0.0])

@@ -1,14 +1,16 @@
-"""The examples of the README are what they say."""
+"""The examples of the README, and of the pages of the package and its extension, are what they say."""
 
 import asyncio
 import re
 from pathlib import Path
 
+import pytest
 from agents import RunConfig, Runner
 from agents.sandbox import SandboxAgent, SandboxRunConfig
 from agents.testing import ScriptedModel, assistant_message
 
-README = Path(__file__).parent.parent.parent / "README.md"
+TOP = Path(__file__).parent.parent.parent
+README = TOP / "README.md"
 
 
 def test_the_section_runs_and_is_short(capsys):
@@ -33,3 +35,10 @@ def test_the_section_runs_and_is_short(capsys):
     code, network = capsys.readouterr().out.split()
     # There is nothing to make there.
     assert code != "0" and network == "none"
+
+
+@pytest.mark.parametrize("page", ["python/README.md", "crates/python/README.md"])
+def test_the_first_example_of_a_page_runs(page, capsys):
+    (example,) = re.findall(r"```python\n(.*?)```", (TOP / page).read_text(), re.S)
+    exec(example, {})
+    assert capsys.readouterr().err == ""

@@ -14,7 +14,7 @@ use bastide::model::manifest::DEFAULT_ROOT;
 use bastide::model::state::{BackendState, NetworkMode};
 use bastide::warden_client::{self, EndMode};
 use bastide::{
-    Backend, Booted, Condition, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd,
+    Backend, Booted, Condition, Connection, Error, ErrorKind, Isolation, Machine, MachineExit,
     MachineSpec, MachineStatus, NetworkAccess, Orphans, Result, Rung, SessionFolder, SweepMode,
 };
 use bastide_guest_bin::{GuestBinary, InstalledProgram};
@@ -25,7 +25,7 @@ use bastide_sidecar_bin::Sidecar;
 use crate::boot::{Boot, inspect, stop};
 use crate::dial::{connection, dial, direct};
 use crate::end::{how_it_ended, noted};
-use crate::engine::{Engine, is_silence};
+use crate::engine::{Engine, is_unreachable};
 use crate::engines::Engines;
 use crate::grants::{check_grants, host_grants};
 use crate::image::Image;
@@ -233,7 +233,7 @@ impl Backend for DockerBackend {
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {
         let (_, Some(state)) = own_state(&self.home, machine)? else {
-            return Ok(MachineStatus::Ended(MachineEnd::unseen(COPIED)));
+            return Ok(MachineStatus::Ended(MachineExit::unrecorded(COPIED)));
         };
         let alive = |process: &Option<ProcessIdentity>| match process {
             Some(process) => process.open().map(|held| Some(held.is_some())),
@@ -246,17 +246,17 @@ impl Backend for DockerBackend {
         let guest_lives = alive(&state.guest).map_err(unknown_state)?;
         if guest_lives == Some(false) {
             // The container goes with its guest, whatever the engine knows of that yet.
-            let end = || MachineEnd::unseen("its guest ended");
+            let end = || MachineExit::unrecorded("its guest ended");
             return Ok(MachineStatus::Ended(noted(&state).await.unwrap_or_else(end)));
         }
         let (engine, _) = self.engine(&state.engine).await?;
         let found = inspect(&engine, &state.container).await;
-        if found.as_ref().is_err_and(is_silence) {
+        if found.as_ref().is_err_and(is_unreachable) {
             // Whoever asks next need not wait for it as long as this did.
             self.engines.note_silence(&state.engine);
         }
         let Some(found) = found? else {
-            let end = MachineEnd::unseen("its container was removed");
+            let end = MachineExit::unrecorded("its container was removed");
             return Ok(MachineStatus::Ended(noted(&state).await.unwrap_or(end)));
         };
         let container = found.state.unwrap_or_default();

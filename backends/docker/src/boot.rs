@@ -14,7 +14,7 @@ use bastide::{
     Booted, Condition, Error, ErrorKind, Machine, MachineSpec, NetworkAccess, Result, SessionFolder,
 };
 use bastide_guest_bin::GuestBinary;
-use bastide_proto::container::{ContainerUp, ContainerWardenSpec};
+use bastide_proto::container::{ContainerReady, ContainerWardenSpec};
 use bastide_proto::hello::Token;
 use bastide_proto::mounts::KeeperSpec;
 use bastide_proto::warden::{END_FILE, GUEST_SOCKET};
@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use crate::backend::NAME;
 use crate::container::{Plan, hostname, transport_of};
 use crate::dial::{dial, direct, resumable_boot};
-use crate::egress::EgressHandout;
+use crate::egress::EgressSetup;
 use crate::engine::{Engine, LARGE, SMALL};
 use crate::grants::{HostGrant, mount_points};
 use crate::image::Image;
@@ -58,7 +58,7 @@ pub(crate) struct Boot<'a> {
     pub(crate) storage: Storage,
     pub(crate) grants: Vec<HostGrant>,
     /// What the warden is handed for a network with a policy.
-    pub(crate) egress: Option<EgressHandout>,
+    pub(crate) egress: Option<EgressSetup>,
     /// Whether the session was there before.
     pub(crate) was_there: bool,
 }
@@ -73,7 +73,7 @@ struct MadeContainer {
 /// A container that answers.
 struct RunningContainer {
     container: String,
-    report: ContainerUp,
+    report: ContainerReady,
     stream: Box<dyn Duplex>,
     guest: Option<ProcessIdentity>,
     disk_by_driver: bool,
@@ -444,8 +444,8 @@ pub(crate) async fn inspect(
     engine: &Engine,
     container: &str,
 ) -> Result<Option<ContainerInspectResponse>> {
-    let asked = engine.docker.inspect_container(container, None::<InspectContainerOptions>);
-    match engine.ask(SMALL, "look at the container", asked).await {
+    let call = engine.docker.inspect_container(container, None::<InspectContainerOptions>);
+    match engine.ask(SMALL, "look at the container", call).await {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.status() == Some(404) => Ok(None),
         Err(error) => Err(error),
@@ -455,8 +455,8 @@ pub(crate) async fn inspect(
 /// Ends every process of a container; one that is stopped or missing is what is wanted.
 pub(crate) async fn stop(engine: &Engine, container: &str) -> Result<()> {
     let options = StopContainerOptionsBuilder::default().t(1).build();
-    let asked = engine.docker.stop_container(container, Some(options));
-    match engine.ask(LARGE, "stop the container", asked).await {
+    let call = engine.docker.stop_container(container, Some(options));
+    match engine.ask(LARGE, "stop the container", call).await {
         Err(error) if !matches!(error.status(), Some(304 | 404)) => Err(error),
         _ => Ok(()),
     }

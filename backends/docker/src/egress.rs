@@ -29,12 +29,12 @@ const HINT: &str = "use the backend `local`, or ask for the network `none` or `b
 
 /// What a warden is handed to serve a network.
 #[derive(Debug)]
-pub(crate) struct EgressHandout {
+pub(crate) struct EgressSetup {
     program: Arc<InstalledProgram>,
     secrets: Option<OwnedFd>,
 }
 
-impl EgressHandout {
+impl EgressSetup {
     /// In the order in which the warden takes them.
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let secrets = self.secrets.iter().map(AsFd::as_fd);
@@ -57,7 +57,7 @@ pub(crate) fn check(options: &DockerOptions, address: &EngineAddress) -> Result<
         return refuse(&why, HINT);
     }
     if options.only_user.is_some() {
-        return refuse("it runs as one user only", "leave out `--only-user`");
+        return refuse("it runs as one user only", "leave out its only user");
     }
     if !rustix::process::geteuid().is_root() {
         let hint = "run bastide as root, or use the backend `local`";
@@ -113,10 +113,10 @@ impl DockerBackend {
         &self,
         id: &SessionId,
         spec: &MachineSpec,
-    ) -> Result<Option<EgressHandout>> {
+    ) -> Result<Option<EgressSetup>> {
         let Some(egress) = &spec.egress else { return Ok(None) };
         let secrets = seal_secrets(self.home(), id, egress)?;
-        Ok(Some(EgressHandout { program: self.sidecar().await?, secrets }))
+        Ok(Some(EgressSetup { program: self.sidecar().await?, secrets }))
     }
 }
 

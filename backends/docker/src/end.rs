@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use bastide::MachineEnd;
+use bastide::MachineExit;
 use bastide_proto::warden::END_FILE;
 use bollard::models::{ContainerState, ContainerStateStatusEnum};
 use tokio::time::Instant;
@@ -17,7 +17,7 @@ const NOTE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(5);
 
 /// What the warden noted, if it could. It sees the end a moment after it happened.
-pub(crate) async fn noted(state: &State) -> Option<MachineEnd> {
+pub(crate) async fn noted(state: &State) -> Option<MachineExit> {
     let deadline = Instant::now() + NOTE;
     loop {
         let alive = state.warden.as_ref().and_then(|warden| warden.open().ok().flatten());
@@ -31,12 +31,12 @@ pub(crate) async fn noted(state: &State) -> Option<MachineEnd> {
 }
 
 /// What the engine knows, if nobody else does.
-pub(crate) fn how_it_ended(state: &ContainerState) -> MachineEnd {
+pub(crate) fn how_it_ended(state: &ContainerState) -> MachineExit {
     let code = state.exit_code.unwrap_or_default();
     let detail = match (state.oom_killed, state.status) {
         (Some(true), _) => "its container ran out of memory".to_owned(),
         (_, Some(ContainerStateStatusEnum::CREATED)) => "its container never started".to_owned(),
         _ => format!("its container ended with {code}"),
     };
-    MachineEnd::unseen(detail)
+    MachineExit::unrecorded(detail)
 }

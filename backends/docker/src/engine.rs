@@ -59,9 +59,9 @@ impl Engine {
         &self,
         most: Duration,
         what: &str,
-        asked: impl Future<Output = std::result::Result<T, EngineError>>,
+        call: impl Future<Output = std::result::Result<T, EngineError>>,
     ) -> Result<T> {
-        match tokio::time::timeout(most, asked).await {
+        match tokio::time::timeout(most, call).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(failed(&self.address, what, error)),
             Err(_) => Err(silent(&self.address).with_context("doing", what)),
@@ -94,7 +94,7 @@ fn failed(address: &EngineAddress, what: &str, error: EngineError) -> Error {
 }
 
 /// Whether an engine did not answer, or nobody was there to.
-pub(crate) fn is_silence(error: &Error) -> bool {
+pub(crate) fn is_unreachable(error: &Error) -> bool {
     error.kind() == ErrorKind::BackendLost
 }
 

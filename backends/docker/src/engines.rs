@@ -9,7 +9,7 @@ use bastide::{Error, ErrorKind, Result};
 use tokio::time::Instant;
 
 use crate::EngineAddress;
-use crate::engine::{Engine, SMALL, is_silence, silent};
+use crate::engine::{Engine, SMALL, is_unreachable, silent};
 use crate::receipt::EngineInfo;
 
 /// How long an engine that did not answer is not asked again. Whoever asks after many sessions of it waits
@@ -44,7 +44,7 @@ impl Engines {
         let asked = ask(address).await;
         match &asked {
             Ok(answered) => self.note(address, EngineState::Answered(Box::new(answered.clone()))),
-            Err(error) if is_silence(error) => self.note(address, silence(error)),
+            Err(error) if is_unreachable(error) => self.note(address, silence(error)),
             Err(_) => {}
         }
         asked

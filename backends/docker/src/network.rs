@@ -10,8 +10,8 @@ pub(crate) async fn check(engine: &Engine, network: NetworkAccess) -> Result<()>
     if network != NetworkAccess::Bridge {
         return Ok(());
     }
-    let asked = engine.docker.inspect_network("bridge", None::<InspectNetworkOptions>);
-    match engine.ask(SMALL, "look at the network bridge", asked).await {
+    let call = engine.docker.inspect_network("bridge", None::<InspectNetworkOptions>);
+    match engine.ask(SMALL, "look at the network bridge", call).await {
         Err(error) if error.status() == Some(404) => {
             let message =
                 format!("the Docker daemon at {} has no network `bridge`", engine.address);

@@ -103,8 +103,8 @@ pub(crate) async fn remove(
 /// Removes a container by the engine's own name of it, which no other ever has.
 pub(crate) async fn remove_container(engine: &Engine, container: &str) -> Result<()> {
     let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
-    let asked = engine.docker.remove_container(container, Some(options));
-    match engine.ask(LARGE, "remove the container", asked).await {
+    let call = engine.docker.remove_container(container, Some(options));
+    match engine.ask(LARGE, "remove the container", call).await {
         // Somebody else is at it.
         Err(error) if error.status() == Some(409) => Ok(()),
         done => unless_missing(done),
@@ -118,8 +118,8 @@ pub(crate) async fn remove_volume(
     id: &SessionId,
     volume: &str,
 ) -> Result<()> {
-    let asked = engine.docker.inspect_volume(volume);
-    let found = match engine.ask(SMALL, "look at a volume", asked).await {
+    let call = engine.docker.inspect_volume(volume);
+    let found = match engine.ask(SMALL, "look at a volume", call).await {
         Ok(found) => found,
         Err(error) if error.status() == Some(404) => return Ok(()),
         Err(error) => return Err(error),
@@ -127,6 +127,6 @@ pub(crate) async fn remove_volume(
     if !home.has(id, Some(&found.labels)) {
         return Ok(());
     }
-    let asked = engine.docker.remove_volume(volume, None::<RemoveVolumeOptions>);
-    unless_missing(engine.ask(LARGE, "remove a volume", asked).await)
+    let call = engine.docker.remove_volume(volume, None::<RemoveVolumeOptions>);
+    unless_missing(engine.ask(LARGE, "remove a volume", call).await)
 }

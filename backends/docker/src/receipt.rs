@@ -3,7 +3,7 @@
 use bastide::MachineSpec;
 use bastide::backend::ResourceLimits;
 use bastide::model::receipt::{Limit, Limits, NetworkAccess, Receipt, Rung};
-use bastide_proto::container::ContainerUp;
+use bastide_proto::container::ContainerReady;
 use bollard::models::SystemInfo;
 
 use crate::DockerOptions;
@@ -54,7 +54,7 @@ pub(crate) fn receipt(
     about: &EngineInfo,
     spec: &MachineSpec,
     options: &DockerOptions,
-    up: &ContainerUp,
+    up: &ContainerReady,
     disk_by_driver: bool,
 ) -> Receipt {
     let name = up.user_name.as_deref().unwrap_or("user");
@@ -105,7 +105,7 @@ fn network(receipt: &mut Receipt, spec: &MachineSpec) {
     }
 }
 
-fn users(receipt: &mut Receipt, about: &EngineInfo, options: &DockerOptions, up: &ContainerUp) {
+fn users(receipt: &mut Receipt, about: &EngineInfo, options: &DockerOptions, up: &ContainerReady) {
     if about.user_namespace || about.rootless {
         receipt.walls.push("user namespace of the engine".to_owned());
     } else {
@@ -129,7 +129,12 @@ fn users(receipt: &mut Receipt, about: &EngineInfo, options: &DockerOptions, up:
     }
 }
 
-fn filters(receipt: &mut Receipt, about: &EngineInfo, options: &DockerOptions, up: &ContainerUp) {
+fn filters(
+    receipt: &mut Receipt,
+    about: &EngineInfo,
+    options: &DockerOptions,
+    up: &ContainerReady,
+) {
     if options.seccomp_unconfined {
         receipt.not_enforced.push("seccomp: unconfined, as was asked for".to_owned());
     } else {
@@ -159,7 +164,7 @@ fn filters(receipt: &mut Receipt, about: &EngineInfo, options: &DockerOptions, u
     }
 }
 
-fn limits(asked: &ResourceLimits, about: &EngineInfo, up: &ContainerUp, disk: bool) -> Limits {
+fn limits(asked: &ResourceLimits, about: &EngineInfo, up: &ContainerReady, disk: bool) -> Limits {
     let limit = |asked: Option<u64>, holds: bool, by: &str| Limit {
         asked,
         enforced_by: asked.filter(|_| holds).map(|_| by.to_owned()),

@@ -11,7 +11,7 @@ use bastide::compat::raise;
 use bastide::host::process_identity::ProcessIdentity;
 use bastide::{Error, ErrorKind, Result};
 use bastide_proto::boot::{Resolver, ResourceLimits};
-use bastide_proto::container::{ContainerReport, ContainerSpec, ContainerUp, MAX_SPEC};
+use bastide_proto::container::{ContainerReady, ContainerReport, ContainerSpec, MAX_SPEC};
 use bastide_proto::hello::Token;
 use bastide_proto::{LENGTH_BYTES, prefixed_length};
 use bollard::query_parameters::StartContainerOptions;
@@ -64,7 +64,7 @@ impl Boot<'_> {
         }
         let handed = async {
             socket::close_folder(run)?;
-            socket::hand_over(&stream, &listener, message).await
+            socket::send_socket(&stream, &listener, message).await
         };
         let sent = handed.await.map_err(|error| self.failed(&error))?;
         Ok((Box::new(stream), message.get(sent..).unwrap_or_default()))
@@ -113,7 +113,7 @@ impl Boot<'_> {
         &self,
         stream: &mut Box<dyn Duplex>,
         rest: &[u8],
-    ) -> Result<ContainerUp> {
+    ) -> Result<ContainerReady> {
         let exchange = async {
             stream.write_all(rest).await?;
             stream.flush().await?;

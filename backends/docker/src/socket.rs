@@ -38,7 +38,7 @@ pub(crate) fn close_folder(run: &Path) -> io::Result<()> {
 }
 
 /// Hands the listening socket over, with the first bytes of a message; returns how many went.
-pub(crate) async fn hand_over(
+pub(crate) async fn send_socket(
     stream: &UnixStream,
     listener: &UnixListener,
     bytes: &[u8],

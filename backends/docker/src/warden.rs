@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::process::Command;
 
-use crate::egress::EgressHandout;
+use crate::egress::EgressSetup;
 
 /// How long a warden may take to answer.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -57,7 +57,7 @@ impl Warden {
         guest: &GuestBinary,
         folder: &SessionFolder,
         spec: &ContainerWardenSpec,
-        egress: Option<&EgressHandout>,
+        egress: Option<&EgressSetup>,
     ) -> io::Result<Self> {
         let (control, far_control) = StdStream::pair()?;
         let lock = folder.lock().try_clone()?;

@@ -4,6 +4,8 @@
 mod daemons;
 #[path = "containers/egress.rs"]
 mod egress;
+#[path = "containers/engine_failures.rs"]
+mod engine_failures;
 #[path = "containers/images.rs"]
 mod images;
 #[path = "containers/lifetime.rs"]
@@ -20,8 +22,6 @@ mod setting;
 mod silence;
 #[path = "containers/storage.rs"]
 mod storage;
-#[path = "containers/troubles.rs"]
-mod troubles;
 #[path = "containers/walls.rs"]
 mod walls;
 
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         storage::TRIALS,
         mounts::TRIALS,
         providers::TRIALS,
-        troubles::TRIALS,
+        engine_failures::TRIALS,
         reference::TRIALS,
         silence::TRIALS,
     ];

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::failure::{innermost, not_signed_in, unreachable};
+use crate::kubeconfig;
 
 /// How long a program that gives credentials may take.
 const CREDENTIALS: Duration = Duration::from_secs(60);
@@ -92,15 +93,7 @@ impl ClusterAccess {
     async fn by_files(&self) -> Result<(Config, String)> {
         let mut all: Option<Kubeconfig> = None;
         for path in &self.kubeconfig {
-            let read = Kubeconfig::read_from(path).map_err(|error| match error {
-                KubeconfigError::ReadConfig(error, path) => {
-                    let message = format!("cannot read the kubeconfig {}: {error}", path.display());
-                    lost(message).with_hint("name another with --kubeconfig, or set KUBECONFIG")
-                }
-                // The reason would quote the line, and that may be a credential.
-                _ => lost(format!("{} is no kubeconfig", path.display()))
-                    .with_hint("`kubectl config view --kubeconfig FILE` says where it is damaged"),
-            })?;
+            let read = kubeconfig::read(path)?;
             all = Some(match all {
                 Some(all) => all.merge(read).map_err(|error| lost(error.to_string()))?,
                 None => read,
@@ -204,7 +197,7 @@ fn known(names: &[String]) -> String {
     }
 }
 
-fn lost(message: impl Into<String>) -> Error {
+pub(crate) fn lost(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::BackendLost, message).with_context("reason", "backend_lost")
 }
 

@@ -5,36 +5,39 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use bastide::backend::Leases;
+use bastide::backend::{Expose, Leases};
 use bastide::host::{make_private, not_connected, remove_folder, session_of_folder, token};
 use bastide::{
-    Backend, Booted, Condition, Connection, Error, ErrorKind, LeaseEnd, Machine, MachineEnd,
-    MachineSpec, MachineStatus, Orphans, Result, SessionFolder, SweepMode, home_identity,
+    Backend, Booted, Condition, Connection, Error, ErrorKind, ExpiryAction, Machine, MachineExit,
+    MachineSpec, MachineStatus, Orphans, Result, SessionFolder, SessionId, SweepMode,
+    home_identity,
 };
 use bastide_guest_bin::GuestBinary;
 use tokio::runtime;
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::boot::Boot;
-use crate::cluster::{Call, Cluster};
+use crate::cluster::Cluster;
 use crate::end::{PodState, end, state};
 use crate::guest_parts::GuestParts;
-use crate::job_keep_alive::OwnedJob;
+use crate::job_keep_alive::{OwnerRef, Renewal};
 use crate::lease::LeaseNote;
-use crate::link::is_gone;
-use crate::objects::{Pod, Version};
+use crate::link::dial_failed;
+use crate::objects::Pod;
 use crate::options::StoredOptions;
 use crate::pod_cache::PodCache;
+use crate::port_program::{PortProgram, TiedSessions};
+use crate::readiness::KnownCluster;
 use crate::refusal::check;
-use crate::removal::{remove_claim, remove_job, remove_own_job};
-use crate::rights::{self, Need};
+use crate::removal::{remove_claim, remove_own, remove_owner};
 use crate::state::{
     COPIED, State, load_end, load_record, note_use, own_state, store_end, store_record,
 };
-use crate::{ClusterAccess, KubernetesOptions, sweep};
+use crate::stream::STREAM_AGE;
+use crate::{ClusterAccess, KubernetesOptions, ports, sweep};
 
 /// The word users choose this backend by.
 pub(crate) const NAME: &str = "kubernetes";
@@ -48,16 +51,16 @@ const REMOVAL: Duration = Duration::from_secs(120);
 /// How many pods one process starts at a time.
 const BOOTS: usize = 64;
 
-/// How long what was found out about a namespace is believed: rights, the guest in it, and the namespace itself may go.
-const BELIEVED: Duration = Duration::from_secs(600);
+/// After how long without a call links close, unless told.
+const IDLE_LINK: Duration = Duration::from_secs(60);
 
 type Report = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Runs sessions in pods.
 pub struct KubernetesBackend {
-    home: PathBuf,
+    pub(crate) home: PathBuf,
     guest: GuestBinary,
-    access: ClusterAccess,
+    pub(crate) access: ClusterAccess,
     options: KubernetesOptions,
     progress: Option<Report>,
     /// By the runtime they were found in: a client has tasks there, and ends with them.
@@ -65,21 +68,13 @@ pub struct KubernetesBackend {
     parts: OnceLock<GuestParts>,
     pod_cache: PodCache,
     boots: Semaphore,
-}
-
-/// A cluster, and what was found out about it.
-struct KnownCluster {
-    cluster: Cluster,
-    ready: Mutex<Option<Readiness>>,
-}
-
-/// What is asked before sessions are made, once in a while.
-#[derive(Clone)]
-struct Readiness {
-    at: Instant,
-    version: Version,
-    namespace_uid: Option<String>,
-    with_volumes: bool,
+    /// After how long without a call links close.
+    pub(crate) idle_link: Duration,
+    stream_age: Duration,
+    /// The program that holds published ports.
+    pub(crate) port_program: Option<PortProgram>,
+    /// The sessions that end with this process.
+    pub(crate) tied: TiedSessions,
 }
 
 impl KubernetesBackend {
@@ -113,6 +108,10 @@ impl KubernetesBackend {
             parts: OnceLock::new(),
             pod_cache: PodCache::default(),
             boots: Semaphore::new(BOOTS),
+            idle_link: IDLE_LINK,
+            stream_age: STREAM_AGE,
+            port_program: None,
+            tied: TiedSessions::default(),
         })
     }
 
@@ -123,29 +122,29 @@ impl KubernetesBackend {
         self
     }
 
-    /// The name of a session's pod.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidInput`] if it is a session of another backend.
-    pub fn pod_name(&self, machine: &Machine) -> Result<String> {
-        crate::state::state_of(machine).map(|state| state.pod)
+    /// Sets after how long without a call the link of a session that lives on closes, to be opened again with the next, and
+    /// how old a stream gets before another takes its place: a minute and an hour, unless told.
+    #[must_use]
+    pub fn with_link_times(mut self, idle: Duration, age: Duration) -> Self {
+        (self.idle_link, self.stream_age) = (idle, age);
+        self
     }
 
-    async fn cluster(&self, access: &ClusterAccess) -> Result<Arc<KnownCluster>> {
+    pub(crate) async fn cluster(&self, access: &ClusterAccess) -> Result<Arc<KnownCluster>> {
         let cache_key = (runtime::Handle::current().id(), access.clone());
         let mut known = self.clusters.lock().await;
         if let Some(found) = known.get(&cache_key) {
             return Ok(Arc::clone(found));
         }
-        let cluster = Cluster::at(access).await?;
+        let mut cluster = Cluster::at(access).await?;
+        cluster.stream_age = self.stream_age;
         let made = Arc::new(KnownCluster { cluster, ready: Mutex::new(None) });
         known.insert(cache_key, Arc::clone(&made));
         Ok(made)
     }
 
     /// The cluster that a session's pod is on. One that is somewhere else than it was is not asked.
-    async fn cluster_of(&self, state: &State) -> Result<Cluster> {
+    pub(crate) async fn cluster_of(&self, state: &State) -> Result<Cluster> {
         let cluster = self.cluster(&state.access).await?.cluster.clone();
         if cluster.server != state.server {
             let uid = cluster.namespace_uid().await?;
@@ -162,29 +161,7 @@ impl KubernetesBackend {
         Ok(cluster)
     }
 
-    /// Asks what has to be asked before the first session in a namespace.
-    async fn ready(&self, known: &KnownCluster, options: &KubernetesOptions) -> Result<Readiness> {
-        let mut ready = known.ready.lock().await;
-        let with_volumes = options.volume.is_some();
-        let is_enough = |found: &&Readiness| {
-            found.at.elapsed() < BELIEVED && (found.with_volumes || !with_volumes)
-        };
-        if let Some(found) = ready.as_ref().filter(is_enough) {
-            return Ok(found.clone());
-        }
-        let cluster = &known.cluster;
-        let namespace_uid = cluster.namespace_uid().await?;
-        let wanted = |need: Need| need == Need::Always || (need == Need::Volume && with_volumes);
-        rights::check(cluster, &rights::missing(cluster, wanted).await?)?;
-        let version =
-            cluster.ask(Call::get("/version", "ask for the version of the cluster")).await?;
-        self.parts()?.ensure(cluster).await?;
-        let found = Readiness { at: Instant::now(), version, namespace_uid, with_volumes };
-        *ready = Some(found.clone());
-        Ok(found)
-    }
-
-    fn parts(&self) -> Result<&GuestParts> {
+    pub(crate) fn parts(&self) -> Result<&GuestParts> {
         if let Some(parts) = self.parts.get() {
             return Ok(parts);
         }
@@ -196,7 +173,7 @@ impl KubernetesBackend {
     async fn look(&self, state: &State) -> Result<Option<Pod>> {
         let cluster = self.cluster_of(state).await?;
         let home = home_identity(&self.home)?;
-        let found = self.pod_cache.get(&cluster, &home, &state.pod).await?;
+        let found = self.pod_cache.get(&cluster, state.owner, &home, &state.pod).await?;
         let found = found.filter(|pod| pod.metadata.uid == state.pod_uid);
         if found.is_none() && state.namespace_uid.is_some() {
             // It is gone, or this is another cluster, which says nothing about it.
@@ -219,9 +196,22 @@ impl KubernetesBackend {
         }
     }
 
-    async fn end_pod(&self, state: &State, machine: &Machine) -> Result<()> {
+    async fn close_ports(&self, dir: &Path, id: &SessionId) {
+        self.tied.remove(id);
+        ports::close(dir).await;
+    }
+
+    /// The object that the pod of a session belongs to.
+    pub(crate) async fn owner_of(&self, state: &State, machine: &Machine) -> Result<OwnerRef> {
         let cluster = self.cluster_of(state).await?;
-        remove_job(&cluster, &machine.id, &state.job_uid).await
+        let (id, uid, home) =
+            (machine.id.clone(), state.owner_uid.clone(), home_identity(&self.home)?);
+        Ok(OwnerRef { cluster, owner: state.owner, id, uid, home })
+    }
+
+    async fn end_pod(&self, state: &State, machine: &Machine) -> Result<()> {
+        let OwnerRef { cluster, owner, id, uid, home } = self.owner_of(state, machine).await?;
+        remove_owner(&cluster, owner, &home, &id, &uid).await
     }
 
     /// Removes a folder, whatever is in it: a session's (`remove`), or any (`remove-tree`).
@@ -282,6 +272,7 @@ impl Backend for KubernetesBackend {
         let progress =
             self.progress.as_deref().map(|report| report as &(dyn Fn(&str) + Send + Sync));
         let version = &ready.version;
+        let renewal = Arc::<Renewal>::default();
         let boot = Boot {
             cluster,
             version,
@@ -291,38 +282,30 @@ impl Backend for KubernetesBackend {
             guest: self.guest.checked_path(),
             spec,
             made_with: &made_with,
+            renewal: Arc::clone(&renewal),
             was_there,
             progress,
         };
-        boot.run().await
+        let booted = boot.run().await?;
+        self.tied.add(folder.id(), renewal);
+        Ok(booted)
     }
 
     async fn connect(&self, machine: &Machine) -> Result<Connection> {
         let (_, Some(state)) = own_state(&self.home, machine)? else {
-            let message = format!("session {} is not running: {COPIED}", machine.id);
-            return Err(Error::new(ErrorKind::BackendLost, message)
-                .with_hint("use the original, or make a fresh session"));
+            return Err(no_copy(&machine.id));
         };
         let token = token::load(&state.dir).map_err(|error| not_connected(&machine.id, error))?;
         let cluster = self.cluster_of(&state).await?;
-        let opened =
-            cluster.dial(&state.pod).await.map_err(|error| match is_gone(&error, &state.pod) {
-                true => {
-                    let message = format!(
-                        "session {} is not running: its pod {} is gone",
-                        machine.id, state.pod
-                    );
-                    Error::new(ErrorKind::BackendLost, message)
-                        .with_context("reason", "backend_lost")
-                }
-                false => error,
-            })?;
+        self.owner_of(&state, machine).await?.keep(&state.dir).await;
+        let opened = cluster.dial(&state.pod).await;
+        let opened = opened.map_err(|error| dial_failed(error, &machine.id, &state.pod))?;
         cluster.link(&state.pod, opened.stream, &token).await
     }
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {
         let (_, Some(own)) = own_state(&self.home, machine)? else {
-            return Ok(MachineStatus::Ended(MachineEnd::unseen(COPIED)));
+            return Ok(MachineStatus::Ended(MachineExit::unrecorded(COPIED)));
         };
         // Whoever ended it, or saw why, noted it.
         let found = match (load_end(&own.dir), self.look_unless_ended(&own).await?) {
@@ -343,30 +326,33 @@ impl Backend for KubernetesBackend {
         store_end(&own.dir, &found);
         // Nobody stands beside the pod, so whoever sees the end first does what is to be done then.
         if found.is_expired()
-            && LeaseNote::load(&own.dir).is_some_and(|note| note.then == LeaseEnd::Delete)
+            && LeaseNote::load(&own.dir).is_some_and(|note| note.then == ExpiryAction::Delete)
         {
             self.destroy(machine).await?;
         }
         Ok(MachineStatus::Ended(found))
     }
 
-    async fn let_go(&self, machine: &Machine) -> Result<()> {
+    async fn detach_machine(&self, machine: &Machine) -> Result<()> {
         let (_, Some(own)) = own_state(&self.home, machine)? else { return Ok(()) };
         let lifetime = load_record(&own.dir)?.and_then(|record| record.options.lifetime_seconds);
-        let cluster = self.cluster_of(&own).await?;
-        let job = OwnedJob { cluster, id: machine.id.clone(), uid: own.job_uid };
-        job.let_go(lifetime).await
+        self.tied.stop_renewal(&machine.id).await;
+        self.owner_of(&own, machine).await?.detach(&own.dir, lifetime).await?;
+        self.tied.detach(&machine.id).await;
+        Ok(())
     }
 
     async fn stop(&self, machine: &Machine) -> Result<()> {
         let (_, Some(own)) = own_state(&self.home, machine)? else { return Ok(()) };
         store_end(&own.dir, &end("stopped", "it was stopped".to_owned()));
+        self.close_ports(&own.dir, &machine.id).await;
         self.end_pod(&own, machine).await
     }
 
     async fn destroy(&self, machine: &Machine) -> Result<()> {
         let (dir, own) = own_state(&self.home, machine)?;
         if let Some(own) = own {
+            self.close_ports(&own.dir, &machine.id).await;
             // What is not there says nothing where this is another cluster.
             self.end_pod(&own, machine).await?;
             if own.volume {
@@ -383,7 +369,7 @@ impl Backend for KubernetesBackend {
         {
             let known = self.cluster(&record.access).await?;
             let home = home_identity(&self.home)?;
-            remove_own_job(&known.cluster, &home, &id).await?;
+            remove_own(&known.cluster, record.options.kind(), &home, &id).await?;
             if record.options.volume.is_some() {
                 remove_claim(&known.cluster, &home, &id).await?;
             }
@@ -400,27 +386,24 @@ impl Backend for KubernetesBackend {
     }
 
     async fn sweep(&self, mode: SweepMode) -> Result<Orphans> {
-        let mut all = crate::state::used(&self.home);
-        if all.is_empty() {
-            all.push(self.access.clone());
-        }
-        let (home, mut orphans) = (home_identity(&self.home)?, Orphans::default());
-        for access in all {
-            let swept = async {
-                let known = self.cluster(&access).await?;
-                sweep::sweep(&known.cluster, &self.home, &home, mode).await
-            };
-            match swept.await {
-                Ok(found) => orphans.removed.extend(found),
-                // What one cluster has can be swept whether or not another answers.
-                Err(error) => orphans.unclear.push((access.described(), error.to_string())),
-            }
-        }
-        Ok(orphans)
+        let home = home_identity(&self.home)?;
+        self.sweep_each(|cluster| {
+            let home = home.clone();
+            async move { sweep::sweep(&cluster, &self.home, &home, mode).await }
+        })
+        .await
     }
 
-    fn lets_go_by_link(&self) -> bool {
+    fn detaches_by_link(&self) -> bool {
         true
+    }
+
+    fn idle_link(&self) -> Option<Duration> {
+        Some(self.idle_link)
+    }
+
+    fn expose(&self) -> Option<&dyn Expose> {
+        Some(self)
     }
 
     fn keeps_files(&self) -> bool {
@@ -438,11 +421,18 @@ impl Backend for KubernetesBackend {
 }
 
 /// What there is to say of a session whose pod is gone: one that was given a time had that until then at most.
-fn gone(own: &State) -> MachineEnd {
+fn gone(own: &State) -> MachineExit {
     match LeaseNote::load(&own.dir).is_some_and(LeaseNote::is_over) {
         true => end("expired", "its lease ran out, and its pod is gone".to_owned()),
         false => end("backend_lost", "its pod is gone".to_owned()),
     }
+}
+
+/// A session that was copied from another home has no pod here.
+pub(crate) fn no_copy(id: &SessionId) -> Error {
+    let message = format!("session {id} is not running: {COPIED}");
+    Error::new(ErrorKind::BackendLost, message)
+        .with_hint("use the original, or make a fresh session")
 }
 
 fn another(cluster: &Cluster, why: &str) -> Error {

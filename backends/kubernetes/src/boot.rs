@@ -2,32 +2,37 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bastide::backend::{KeepAlive, Retained};
 use bastide::host::token;
 use bastide::{Booted, Error, ErrorKind, Machine, MachineSpec, Result, SessionFolder};
 use bastide_proto::hello::Token;
-use bastide_proto::pod::PodUp;
+use bastide_proto::pod::PodReady;
 use tokio::time::Instant;
 
+use crate::Owner;
 use crate::backend::NAME;
 use crate::cluster::{Call, Cluster, encoded};
 use crate::end::{PodState, cannot_begin, late, state};
 use crate::failure::{ApiStatus, refused, shortened};
 use crate::guest_parts::GuestParts;
 use crate::handshake::{GuestCall, RunningPod};
-use crate::job_keep_alive::{JobKeepAlive, OwnedJob};
+use crate::job_keep_alive::{JobKeepAlive, OwnerRef, Renewal};
 use crate::lease;
-use crate::objects::{Event, Job, NamedObject, Page, Pod, Version};
+use crate::objects::{Event, NamedObject, OwnerObject, Page, Pod, Version};
 use crate::options::StoredOptions;
-use crate::pod::{Plan, SESSION_LABEL, object_name};
+use crate::owner::check_served;
+use crate::pod::{CONTAINER, GUEST_CONTAINER, Plan, object_name};
+use crate::pod_feed::PodFeed;
+use crate::pool;
 use crate::progress::Progress;
 use crate::proof;
 use crate::receipt::receipt;
-use crate::removal::{remove_claim, remove_job, remove_own_job};
+use crate::removal::{remove_claim, remove_own, remove_owner};
 use crate::state::{State, forget_end};
-use crate::watch::{PodEvent, PodWatch};
+use crate::watch::PodEvent;
 
 /// How long a job may be without a pod before somebody looks why, at first and at most: one in a queue may wait for long.
 const NO_POD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
@@ -49,6 +54,8 @@ pub(crate) struct Boot<'a> {
     pub(crate) guest: PathBuf,
     pub(crate) spec: &'a MachineSpec,
     pub(crate) made_with: &'a StoredOptions,
+    /// What somebody stops when the session is let go of.
+    pub(crate) renewal: Arc<Renewal>,
     /// Whether the session was there before.
     pub(crate) was_there: bool,
     pub(crate) progress: Option<&'a (dyn Fn(&str) + Send + Sync)>,
@@ -62,22 +69,32 @@ impl Boot<'_> {
         let forgotten = forgotten.and_then(|()| lease::forget(self.folder.path()));
         forgotten.map_err(|error| self.failed(&error))?;
         let kept = self.make_claim().await?;
-        let job = match self.make_job().await {
-            Ok(job) => job,
+        let owner = match self.make_owner().await {
+            Ok(owner) => owner,
             Err(error) => {
                 self.undo_claim(kept).await;
                 return Err(error);
             }
         };
-        let own = OwnedJob {
+        let own = OwnerRef {
             cluster: self.cluster.clone(),
+            owner: self.made_with.options.kind(),
             id: self.folder.id().clone(),
-            uid: job.metadata.uid.clone(),
+            uid: owner.metadata.uid.clone(),
+            home: self.home.to_owned(),
         };
         let lifetime = self.made_with.options.lifetime_seconds;
+        let made = owner.metadata.creation_timestamp.clone();
         let places = (self.folder.path().to_owned(), self.guest.clone());
-        let keep_alive = JobKeepAlive::new(own, lifetime, places, self.was_there);
-        match self.start(&job, &token, kept).await {
+        let keep_alive = JobKeepAlive::new(
+            own,
+            made,
+            Arc::clone(&self.renewal),
+            lifetime,
+            places,
+            self.was_there,
+        );
+        match self.start(&owner, &token, kept).await {
             Ok(mut booted) => {
                 keep_alive.up();
                 booted.keep_alive = Some(KeepAlive::new(keep_alive));
@@ -86,7 +103,9 @@ impl Boot<'_> {
             Err(error) => {
                 keep_alive.over();
                 // The first failure is the one to tell; what stays is found by a sweep.
-                drop(remove_job(self.cluster, self.folder.id(), &job.metadata.uid).await);
+                let (id, uid) = (self.folder.id(), &owner.metadata.uid);
+                let owner = self.made_with.options.kind();
+                drop(remove_owner(self.cluster, owner, self.home, id, uid).await);
                 self.undo_claim(kept).await;
                 Err(error)
             }
@@ -100,6 +119,7 @@ impl Boot<'_> {
             spec: self.spec,
             options: &self.made_with.options,
             parts,
+            image_volumes: self.version.has_image_volumes(),
         }
     }
 
@@ -125,26 +145,34 @@ impl Boot<'_> {
         }
     }
 
-    /// Makes the job. That of a machine which ended stays for a while, so that its end can be told, and makes room for the next.
-    async fn make_job(&self) -> Result<Job> {
-        match self.post_job().await {
-            Err(error) if error.kind() == ErrorKind::Conflict && !self.folder.is_new() => {
-                remove_own_job(self.cluster, self.home, self.folder.id()).await?;
-                self.post_job().await
+    /// Makes the object. That of a machine which ended stays for a while, so that its end can be told, and makes room for the next;
+    /// so does one that was made by a request whose answer was lost.
+    async fn make_owner(&self) -> Result<OwnerObject> {
+        match self.post_owner().await {
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                let owner = self.made_with.options.kind();
+                remove_own(self.cluster, owner, self.home, self.folder.id()).await?;
+                self.post_owner().await
             }
             made => made,
         }
     }
 
-    async fn post_job(&self) -> Result<Job> {
+    async fn post_owner(&self) -> Result<OwnerObject> {
         let parts = self.parts.names();
-        let object = self.plan(&parts).job()?;
-        let path = self.cluster.path("/apis/batch/v1", "jobs");
-        let call = Call::post(path, &object, "make the job of the session");
-        self.cluster.ask::<Job>(call).await.map_err(|error| match error.status() {
+        let object = self.plan(&parts).owner()?;
+        let owner = self.made_with.options.kind();
+        let what = format!("make the {} of the session", owner.kind_name());
+        let call = Call::post(owner.path(self.cluster), &object, what);
+        let made = self.cluster.ask::<OwnerObject>(call).await;
+        if made.as_ref().is_err_and(|error| error.status() == Some(404)) {
+            check_served(self.cluster, owner).await?;
+        }
+        made.map_err(|error| match error.status() {
             Some(409) => {
-                let name = object_name(self.folder.id());
-                let message = format!("there is a job {name} in the namespace {} already", self.cluster.namespace);
+                let (name, namespace) = (object_name(self.folder.id()), &self.cluster.namespace);
+                let message =
+                    format!("there is a {} {name} in the namespace {namespace} already", owner.kind_name());
                 Error::new(ErrorKind::Conflict, message)
                     .with_hint("one that was just stopped may be on its way out: try again; else make a fresh session")
             }
@@ -153,33 +181,44 @@ impl Boot<'_> {
     }
 
     /// Watches the pod until its guest has answered, and opens the link.
-    async fn start(&self, job: &Job, token: &Token, kept: bool) -> Result<Booted> {
+    async fn start(&self, owner: &OwnerObject, token: &Token, kept: bool) -> Result<Booted> {
         let most = self.made_with.options.boot_time();
         let message = self.message(token).map_err(|error| self.failed(&error))?;
         let mut progress = Progress::new(self.progress);
-        let waiting = self.wait(job, &message, &mut progress);
+        let waiting = self.wait(owner, &message, &mut progress);
         let up = match tokio::time::timeout(most, waiting).await {
             Ok(up) => up?,
-            Err(_) => return Err(late(progress.pod.as_ref(), most)),
+            Err(_) => {
+                let options = &self.made_with.options;
+                return Err(match (&progress.pod, &options.pool) {
+                    (None, Some(pool)) => pool::late(pool, progress.claim.as_ref(), most),
+                    (pod, _) => late(pod.as_ref(), options.queue.as_deref(), most),
+                });
+            }
         };
         proof::check(self.spec.network, &self.made_with.options, &up.report)?;
-        self.booted(job, up, token, kept).await
+        self.booted(owner, up, token, kept).await
+    }
+
+    async fn pod_feed(&self) -> Result<PodFeed> {
+        let owner = self.made_with.options.kind();
+        self.cluster.pod_feed(owner, self.home, self.folder.id()).await
     }
 
     async fn wait(
         &self,
-        job: &Job,
+        owner: &OwnerObject,
         message: &[u8],
         progress: &mut Progress<'_>,
     ) -> Result<RunningPod> {
-        let mut watch: Option<PodWatch> = None;
+        let mut feed: Option<PodFeed> = None;
         let mut again = WATCH_AGAIN.0;
-        let mut patience = NO_POD.0;
-        let mut look_at = Instant::now() + patience;
+        let mut time_limit = NO_POD.0;
+        let mut look_at = Instant::now() + time_limit;
         loop {
-            let Some(open) = &mut watch else {
-                watch = match self.open_watch().await {
-                    Ok(watch) => Some(watch),
+            let Some(open) = &mut feed else {
+                feed = match self.pod_feed().await {
+                    Ok(feed) => Some(feed),
                     Err(error)
                         if error.is_retryable() == Some(true)
                             || error.kind() == ErrorKind::BackendLost =>
@@ -196,18 +235,21 @@ impl Boot<'_> {
             let look = progress.pod.is_none().then_some(look_at);
             tokio::select! {
                 () = until(look) => {
-                    self.check_refusal(job).await?;
-                    patience = (patience * 2).min(NO_POD.1);
-                    look_at = Instant::now() + patience;
+                    if let Some(queue) = &self.made_with.options.queue {
+                        progress.say(format!("the queue {queue} has not admitted the session yet"));
+                    }
+                    self.check_refusal(owner, progress).await?;
+                    time_limit = (time_limit * 2).min(NO_POD.1);
+                    look_at = Instant::now() + time_limit;
                 }
                 event = open.next() => match event {
-                    Ok(Some(event)) => {
+                    Some(event) => {
                         again = WATCH_AGAIN.0;
-                        self.see(job, event, progress).await?;
+                        self.see(owner, event, progress).await?;
                     }
-                    // Closed, or out of date: how things are now is the first that a new one says.
-                    Ok(None) | Err(_) => {
-                        watch = None;
+                    // How things are now is the first that a new one says.
+                    None => {
+                        feed = None;
                         tokio::time::sleep(again).await;
                         again = (again * 2).min(WATCH_AGAIN.1);
                     }
@@ -225,42 +267,66 @@ impl Boot<'_> {
     }
 
     /// Fails if the cluster refuses to make the pod: a job is taken by admission whose pod is not, and only events say so.
-    async fn check_refusal(&self, job: &Job) -> Result<()> {
+    async fn check_refusal(&self, owner: &OwnerObject, progress: &mut Progress<'_>) -> Result<()> {
+        let refuse = |message: String| {
+            let api_status = ApiStatus { message, ..ApiStatus::default() };
+            Err(refused("make the pod", 403, &api_status))
+        };
+        let kind = self.made_with.options.kind();
+        if kind != Owner::Job {
+            let path = format!("{}/{}", kind.path(self.cluster), object_name(self.folder.id()));
+            let call = Call::get(path, format!("look at the {} of the session", kind.kind_name()));
+            // A server that is away for a moment refuses nothing.
+            let Ok(Some(found)) = self.cluster.find::<OwnerObject>(call).await else {
+                return Ok(());
+            };
+            if let Some(pool) = &self.made_with.options.pool {
+                let refusal = pool::refusal(pool, &found);
+                progress.claim = Some(found);
+                return refusal.map_or(Ok(()), Err);
+            }
+            let mut conditions = found.status.conditions.into_iter();
+            return match conditions.find(|one| one.reason == "ReconcilerError") {
+                Some(condition) => refuse(condition.message),
+                None => Ok(()),
+            };
+        }
         let path = self.cluster.path("/api/v1", "events");
-        let selector = encoded(&format!("involvedObject.uid={}", job.metadata.uid));
+        let selector = encoded(&format!("involvedObject.uid={}", owner.metadata.uid));
         let path = format!("{path}?limit=20&fieldSelector={selector}");
         // Who may not look at events waits until the end.
         let events = self.cluster.ask::<Page<Event>>(Call::get(path, "look at events")).await;
         let events = events.map(|page| page.items).unwrap_or_default();
         match events.into_iter().find(|event| event.reason == "FailedCreate") {
-            Some(event) => {
-                let api_status = ApiStatus { message: event.message, ..ApiStatus::default() };
-                Err(refused("make the pod", 403, &api_status))
-            }
+            Some(event) => refuse(event.message),
             None => Ok(()),
         }
     }
 
-    async fn open_watch(&self) -> Result<PodWatch> {
-        self.cluster.watch_pods(&format!("{SESSION_LABEL}={}", self.folder.id())).await
-    }
-
     /// Looks at what became of the pod.
-    async fn see(&self, job: &Job, event: PodEvent, progress: &mut Progress<'_>) -> Result<()> {
+    async fn see(
+        &self,
+        owner: &OwnerObject,
+        event: PodEvent,
+        progress: &mut Progress<'_>,
+    ) -> Result<()> {
         let pod = match event {
             PodEvent::Changed(pod) => *pod,
-            PodEvent::Gone(pod) if is_of(&pod, job) => {
+            PodEvent::Gone(pod) if is_of(&pod, owner) => {
                 let message = format!("the pod {} was deleted while it started", pod.metadata.name);
                 return Err(Error::new(ErrorKind::BackendLost, message));
             }
             PodEvent::Gone(_) => return Ok(()),
         };
         // One that a former job of this session left behind is not this one's.
-        if !is_of(&pod, job) {
+        if !is_of(&pod, owner) {
             return Ok(());
         }
-        if let Some(error) = cannot_begin(&pod, &self.made_with.options.image) {
+        if let Some(error) = cannot_begin(&pod, &self.made_with.options) {
             return Err(error);
+        }
+        if let Some(pool) = &self.made_with.options.pool {
+            pool::check_pod(pool, &pod, self.spec)?;
         }
         if let PodState::Ended(end) = state(&pod) {
             let log = self.log(&pod).await;
@@ -274,11 +340,15 @@ impl Boot<'_> {
                     pod.metadata.name, end.detail
                 ),
             };
+            let hint = match pod.failed_guest_container() {
+                Some(_) => {
+                    "--guest-image: is it the image of this version, by `bastide kubernetes guest-image`?"
+                }
+                None => "is the node of another architecture, or the memory less than 32 MiB?",
+            };
             return Err(Error::new(ErrorKind::BackendLost, message)
                 .with_context("reason", end.reason)
-                .with_hint(
-                    "is the node of another architecture, or the memory less than 32 MiB?",
-                ));
+                .with_hint(hint));
         }
         progress.see(pod);
         Ok(())
@@ -287,33 +357,51 @@ impl Boot<'_> {
     /// The end of what the container said, if that may be read.
     async fn log(&self, pod: &Pod) -> String {
         let path = self.cluster.path("/api/v1", "pods");
-        let path = format!("{path}/{}/log?limitBytes={LOG_BYTES}&tailLines=20", pod.metadata.name);
+        let container = match pod.failed_guest_container() {
+            Some(_) => GUEST_CONTAINER,
+            None => CONTAINER,
+        };
+        let path = format!(
+            "{path}/{}/log?container={container}&limitBytes={LOG_BYTES}&tailLines=20",
+            pod.metadata.name
+        );
         let log = self.cluster.text(Call::get(path, "read the log of the pod")).await;
         shortened(&log.unwrap_or_default())
     }
 
-    async fn booted(&self, job: &Job, up: RunningPod, token: &Token, kept: bool) -> Result<Booted> {
+    async fn booted(
+        &self,
+        owner: &OwnerObject,
+        up: RunningPod,
+        token: &Token,
+        kept: bool,
+    ) -> Result<Booted> {
         let options = &self.made_with.options;
         let container = up.pod.container();
+        let asked = up.pod.spec.containers.iter().find(|container| container.name == CONTAINER);
         let state = State {
             dir: self.folder.path().to_owned(),
             access: self.made_with.access.clone(),
             server: self.made_with.server.clone(),
             namespace_uid: self.made_with.namespace_uid.clone(),
-            job_uid: job.metadata.uid.clone(),
+            owner: options.kind(),
+            owner_uid: owner.metadata.uid.clone(),
             pod: up.pod.metadata.name.clone(),
             pod_uid: up.pod.metadata.uid.clone(),
             node: up.pod.spec.node_name.clone(),
-            image: options.image.clone(),
+            image: asked.map(|container| container.image.clone()).unwrap_or_default(),
             image_id: container.map(|container| container.image_id.clone()).unwrap_or_default(),
             volume: options.volume.is_some(),
         };
+        // Of a pool only the pod itself says what it is.
+        let mut found = options.clone();
+        found.many_users |= options.pool.is_some() && up.report.started_as.uid == 0;
         let state = serde_json::to_value(state).map_err(|error| self.failed(&error.into()))?;
         let machine = Machine {
             id: self.folder.id().clone(),
             backend: NAME.to_owned(),
             state,
-            receipt: receipt(self.version, self.spec, options, &up.pod, &up.report),
+            receipt: receipt(self.version, self.spec, &found, &up.pod, &up.report),
             environment: environment(&up.report),
             protocol: bastide_proto::VERSION,
         };
@@ -330,7 +418,7 @@ impl Boot<'_> {
 }
 
 /// What commands start with: what the image says, as far as it is text.
-fn environment(up: &PodUp) -> Vec<(String, String)> {
+fn environment(up: &PodReady) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
     up.environment.iter().filter_map(|(key, value)| Some((text(key)?, text(value)?))).collect()
 }
@@ -343,6 +431,7 @@ async fn until(when: Option<Instant>) {
     }
 }
 
-fn is_of(pod: &Pod, job: &Job) -> bool {
-    pod.metadata.owner_references.iter().any(|owner| owner.uid == job.metadata.uid)
+fn is_of(pod: &Pod, owner: &OwnerObject) -> bool {
+    pod.metadata.owner_references.iter().any(|of| of.uid == owner.metadata.uid)
+        || pool::is_of(pod, owner)
 }

@@ -1,6 +1,7 @@
 //! Talking to an API server: every wait has a deadline, every answer a greatest length, and every failure says
 //! what to do next.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bastide::{Error, Result};
@@ -9,13 +10,18 @@ use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::Client;
 use kube::client::Body;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::ClusterAccess;
 use crate::access::server_of;
-use crate::failure::{ApiStatus, garbled, innermost, not_signed_in, refused, silent, unreachable};
+use crate::failure::{
+    ApiStatus, innermost, malformed, not_signed_in, refused, silent, unreachable,
+};
 use crate::objects::NamedObject;
+use crate::pod_feed::PodFeeds;
+use crate::stream::STREAM_AGE;
 
 /// How long the server may take for one thing, the times it asks to be left alone for included.
 pub(crate) const ANSWER: Duration = Duration::from_secs(30);
@@ -26,11 +32,21 @@ const MOST_BYTES: usize = 16 << 20;
 /// How many objects a page has.
 pub(crate) const PAGE: usize = 500;
 
+/// The most that all pages of a list have together, and the most pages: a cluster of 50,000 sessions says less.
+const MOST_LISTED: usize = 512 << 20;
+const MOST_PAGES: usize = 1000;
+
+/// How long a whole list may take.
+const LIST: Duration = Duration::from_secs(120);
+
 /// How long to leave a server alone that did not say how long.
 const LEFT_ALONE: Duration = Duration::from_secs(1);
 
 /// The longest time to leave a server alone for, whatever it says.
 const LONGEST_LEFT_ALONE: Duration = Duration::from_secs(10);
+
+/// All that is not a letter, a digit or one of the four signs that mean nothing in an address (RFC 3986, 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Only what is known about an object, without what is in it.
 pub(crate) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -43,6 +59,10 @@ pub(crate) struct Cluster {
     pub(crate) server: String,
     pub(crate) context: String,
     pub(crate) namespace: String,
+    /// What happens to pods here, for whoever waits for it.
+    pub(crate) feeds: Arc<PodFeeds>,
+    /// How old a stream gets before another takes its place.
+    pub(crate) stream_age: Duration,
 }
 
 /// One request.
@@ -128,7 +148,8 @@ impl Cluster {
         if !access.kubeconfig.is_empty() {
             access.context = Some(context.clone());
         }
-        Ok(Self { client, access, server, context, namespace })
+        let (feeds, stream_age) = (Arc::default(), STREAM_AGE);
+        Ok(Self { client, access, server, context, namespace, feeds, stream_age })
     }
 
     /// The address of a kind of objects in this namespace.
@@ -139,8 +160,12 @@ impl Cluster {
     /// Asks for something.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
         let bytes = self.bytes(&call).await?;
-        serde_json::from_slice(&bytes)
-            .map_err(|error| garbled(&self.server, &call.what, &error.to_string()))
+        self.read(&call.what, &bytes)
+    }
+
+    fn read<T: DeserializeOwned>(&self, what: &str, bytes: &[u8]) -> Result<T> {
+        serde_json::from_slice(bytes)
+            .map_err(|error| malformed(&self.server, what, &error.to_string()))
     }
 
     /// Asks for something that may not be there.
@@ -159,21 +184,37 @@ impl Cluster {
         selector: &str,
         what: &str,
     ) -> Result<Vec<T>> {
-        let mut all = Vec::new();
+        let listed = tokio::time::timeout(LIST, self.pages(path, selector, what)).await;
+        listed.unwrap_or_else(|_| Err(silent(&self.server, what)))
+    }
+
+    async fn pages<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        selector: &str,
+        what: &str,
+    ) -> Result<Vec<T>> {
+        let (mut all, mut length) = (Vec::new(), 0);
         let mut next = String::new();
-        loop {
+        for _ in 0..MOST_PAGES {
             let page = format!(
                 "{path}?limit={PAGE}&labelSelector={}&continue={}",
                 encoded(selector),
                 encoded(&next)
             );
-            let mut page: crate::objects::Page<T> = self.ask(Call::get(page, what)).await?;
+            let page = self.bytes(&Call::get(page, what)).await?;
+            length += page.len();
+            let mut page: crate::objects::Page<T> = self.read(what, &page)?;
             all.append(&mut page.items);
-            next = page.metadata.next;
+            let before = std::mem::replace(&mut next, page.metadata.next);
             if next.is_empty() {
                 return Ok(all);
             }
+            if next == before || length > MOST_LISTED {
+                break;
+            }
         }
+        Err(malformed(&self.server, what, "the list has no end"))
     }
 
     /// Text that is not JSON, the end of it.
@@ -215,7 +256,7 @@ impl Cluster {
         what: &str,
         request: http::Result<Request<Body>>,
     ) -> Result<Response<Body>> {
-        let request = request.map_err(|error| garbled(&self.server, what, &error.to_string()))?;
+        let request = request.map_err(|error| malformed(&self.server, what, &error.to_string()))?;
         self.client.send(request).await.map_err(|error| self.failed(&error))
     }
 
@@ -224,7 +265,7 @@ impl Cluster {
         let limited = Limited::new(response.into_body(), MOST_BYTES).collect().await;
         limited.map(http_body_util::Collected::to_bytes).map_err(|error| {
             match error.downcast_ref::<LengthLimitError>() {
-                Some(_) => garbled(&self.server, what, "the answer has no end"),
+                Some(_) => malformed(&self.server, what, "the answer has no end"),
                 None => {
                     unreachable(&self.server, &self.access.described(), &innermost(error.as_ref()))
                 }
@@ -309,16 +350,7 @@ fn left_alone(response: &Response<Body>) -> Duration {
 
 /// A value as part of an address.
 pub(crate) fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                out.push(char::from(byte));
-            }
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 #[cfg(test)]

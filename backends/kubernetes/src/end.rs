@@ -1,10 +1,12 @@
 //! How a pod ended, and why one does not begin.
 
-use bastide::{Error, ErrorKind, MachineEnd};
+use bastide::{Error, ErrorKind, MachineExit};
 use bastide_proto::pod::EXPIRED_CODE;
 
+use crate::KubernetesOptions;
 use crate::failure::shortened;
 use crate::objects::{Pod, Terminated, Waiting};
+use crate::pod::GUEST_CONTAINER;
 
 /// What a pod is like.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,12 +16,13 @@ pub(crate) enum PodState {
     /// Its node does not answer.
     Lost(String),
     /// It ended.
-    Ended(MachineEnd),
+    Ended(MachineExit),
 }
 
 /// What is to be said of a pod.
 pub(crate) fn state(pod: &Pod) -> PodState {
     let terminated = pod.container().and_then(|container| container.state.terminated.as_ref());
+    let terminated = terminated.or_else(|| pod.failed_guest_container());
     let is_over = matches!(pod.status.phase.as_str(), "Failed" | "Succeeded");
     if is_over || terminated.is_some() {
         return PodState::Ended(ended(pod, terminated));
@@ -43,7 +46,7 @@ pub(crate) fn state(pod: &Pod) -> PodState {
     PodState::Alive
 }
 
-fn ended(pod: &Pod, terminated: Option<&Terminated>) -> MachineEnd {
+fn ended(pod: &Pod, terminated: Option<&Terminated>) -> MachineExit {
     let status = &pod.status;
     let disrupted =
         pod.condition("DisruptionTarget").filter(|condition| condition.status == "True");
@@ -85,7 +88,7 @@ fn ended(pod: &Pod, terminated: Option<&Terminated>) -> MachineEnd {
 }
 
 /// A pod that somebody deleted, and that is not gone yet.
-fn going(pod: &Pod) -> MachineEnd {
+fn going(pod: &Pod) -> MachineExit {
     match pod.condition("DisruptionTarget").filter(|condition| condition.status == "True") {
         Some(condition) => {
             end("evicted", format!("its pod was evicted: {}", shortened(&condition.message)))
@@ -94,8 +97,8 @@ fn going(pod: &Pod) -> MachineEnd {
     }
 }
 
-pub(crate) fn end(reason: &str, detail: String) -> MachineEnd {
-    let mut end = MachineEnd::unseen(detail);
+pub(crate) fn end(reason: &str, detail: String) -> MachineExit {
+    let mut end = MachineExit::unrecorded(detail);
     reason.clone_into(&mut end.reason);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     end.at_ms = now.ok().and_then(|now| u64::try_from(now.as_millis()).ok());
@@ -103,11 +106,19 @@ pub(crate) fn end(reason: &str, detail: String) -> MachineEnd {
 }
 
 /// Why a pod will not begin, if that can be told already.
-pub(crate) fn cannot_begin(pod: &Pod, image: &str) -> Option<Error> {
+pub(crate) fn cannot_begin(pod: &Pod, options: &KubernetesOptions) -> Option<Error> {
     let containers =
         pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses);
-    let waiting = containers.filter_map(|container| container.state.waiting.as_ref());
-    waiting.filter_map(|waiting| refusal(waiting, image)).next()
+    let waiting = containers.filter_map(|container| {
+        let mut asked = pod.spec.containers.iter();
+        let image = match (&options.guest_image, asked.find(|asked| asked.name == container.name)) {
+            (Some(image), _) if container.name == GUEST_CONTAINER => image,
+            (_, Some(asked)) => &asked.image,
+            (_, None) => &options.image,
+        };
+        container.state.waiting.as_ref().map(|waiting| (waiting, image))
+    });
+    waiting.filter_map(|(waiting, image)| refusal(waiting, image)).next()
 }
 
 fn refusal(waiting: &Waiting, image: &str) -> Option<Error> {
@@ -156,8 +167,13 @@ fn refusal(waiting: &Waiting, image: &str) -> Option<Error> {
 }
 
 /// What a pod waited for until nobody did any more.
-pub(crate) fn late(pod: Option<&Pod>, most: std::time::Duration) -> Error {
+pub(crate) fn late(pod: Option<&Pod>, queue: Option<&str>, most: std::time::Duration) -> Error {
     let seconds = most.as_secs();
+    if let (None, Some(queue)) = (pod, queue) {
+        let message = format!("the queue {queue} did not admit the session within {seconds} s");
+        return Error::new(ErrorKind::Timeout, message)
+            .with_hint("is there a queue of that name in the namespace, and room in it? Wait longer with --boot-timeout");
+    }
     let Some(pod) = pod else {
         let message = format!("the cluster made no pod within {seconds} s");
         return Error::new(ErrorKind::Timeout, message)

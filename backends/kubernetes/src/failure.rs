@@ -113,7 +113,7 @@ pub(crate) fn silent(server: &str, what: &str) -> Error {
 }
 
 /// What was heard is no answer of an API server.
-pub(crate) fn garbled(server: &str, what: &str, why: &str) -> Error {
+pub(crate) fn malformed(server: &str, what: &str, why: &str) -> Error {
     let message =
         format!("cannot {what}: what {server} answers is not Kubernetes: {}", shortened(why));
     Error::new(ErrorKind::BackendLost, message)

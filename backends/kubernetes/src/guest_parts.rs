@@ -62,6 +62,12 @@ impl GuestParts {
         (0..self.parts.len()).map(|number| self.name(number)).collect()
     }
 
+    /// The ConfigMaps themselves.
+    pub(crate) fn objects(&self) -> Vec<Value> {
+        let numbered = self.parts.iter().enumerate();
+        numbered.map(|(number, part)| part.object(&self.name(number), &self.version)).collect()
+    }
+
     fn name(&self, number: usize) -> String {
         format!("bastide-guest-{}-{number}", self.version)
     }

@@ -8,7 +8,7 @@ use bastide::{Error, ErrorKind, Result};
 use bastide_proto::boot::{Resolver, ResourceLimits};
 use bastide_proto::container::{ContainerSpec, MAX_SPEC};
 use bastide_proto::hello::Token;
-use bastide_proto::pod::{PodLease, PodReport, PodSpec, PodUp};
+use bastide_proto::pod::{PodLease, PodReady, PodReport, PodSpec};
 use bastide_proto::{LENGTH_BYTES, prefixed_length};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -30,7 +30,7 @@ const ALONE: Duration = Duration::from_secs(24 * 60 * 60);
 /// A pod whose guest has answered.
 pub(crate) struct RunningPod {
     pub(crate) pod: Pod,
-    pub(crate) report: PodUp,
+    pub(crate) report: PodReady,
     pub(crate) stream: Box<dyn Duplex>,
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use bastide::backend::{Backend, LeaseState, LeaseUpdate, Leases};
 use bastide::link::lease;
-use bastide::{Error, ErrorKind, LeaseEnd, Machine, Result};
+use bastide::{Error, ErrorKind, ExpiryAction, Machine, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::KubernetesBackend;
@@ -27,7 +27,7 @@ pub(crate) struct LeaseNote {
     /// When it is over, in milliseconds since 1970, by this host's clock. The guest's own counts.
     until_ms: Option<u64>,
     idle_ms: Option<u64>,
-    pub(crate) then: LeaseEnd,
+    pub(crate) then: ExpiryAction,
 }
 
 impl LeaseNote {
@@ -72,7 +72,8 @@ impl Leases for KubernetesBackend {
             let message = format!("session {} is not running: {COPIED}", machine.id);
             return Err(Error::new(ErrorKind::BackendLost, message));
         };
-        let nothing = LeaseState { remaining_ms: None, idle_ms: None, then: LeaseEnd::default() };
+        let nothing =
+            LeaseState { remaining_ms: None, idle_ms: None, then: ExpiryAction::default() };
         if update == LeaseUpdate::default() {
             return Ok(LeaseNote::load(&own.dir).map_or(nothing, |note| note.state(now())));
         }
@@ -99,7 +100,7 @@ mod tests {
     #[test]
     fn counts_what_is_left_from_the_note() {
         let state =
-            LeaseState { remaining_ms: Some(500), idle_ms: Some(7), then: LeaseEnd::Delete };
+            LeaseState { remaining_ms: Some(500), idle_ms: Some(7), then: ExpiryAction::Delete };
         let note = LeaseNote::of(&state, 1000);
         assert_eq!(note.state(1200), LeaseState { remaining_ms: Some(300), ..state });
         assert_eq!(note.state(9000), LeaseState { remaining_ms: Some(0), ..state });

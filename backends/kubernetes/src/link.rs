@@ -4,7 +4,7 @@ use std::io;
 
 use bastide::backend::Duplex;
 use bastide::link::conduit::resumable;
-use bastide::{Connection, Error, Result};
+use bastide::{Connection, Error, ErrorKind, Result, SessionId};
 use bastide_proto::hello::Token;
 
 use crate::cluster::Cluster;
@@ -41,6 +41,15 @@ impl Cluster {
         };
         resumable(first, token, again).await
     }
+}
+
+/// Why a pod could not be called.
+pub(crate) fn dial_failed(error: Error, id: &SessionId, pod: &str) -> Error {
+    if !is_gone(&error, pod) {
+        return error;
+    }
+    let message = format!("session {id} is not running: its pod {pod} is gone");
+    Error::new(ErrorKind::BackendLost, message).with_context("reason", "backend_lost")
 }
 
 /// Whether the API server knows no such pod: one that is gone never comes back under its name. A node that was just started

@@ -1,12 +1,14 @@
 //! What can be asked of pods.
 
+mod builder;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bastide::{Error, ErrorKind, GuestPath, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::{ClusterAccess, patch};
+use crate::{ClusterAccess, Owner, patch, pool};
 
 /// Whom everything in a pod runs as, unless somebody else is named.
 const USER: u32 = 1000;
@@ -55,6 +57,11 @@ pub struct ClaimMount {
 pub struct KubernetesOptions {
     /// The image.
     pub image: String,
+    /// What the session is in the cluster.
+    pub owner: Owner,
+    /// The pool of agent-sandbox that has its pod ready: everything about the pod is what the pool's template says, and nothing
+    /// else can be asked of it here.
+    pub pool: Option<String>,
     /// When the image is pulled.
     pub pull: PodPull,
     /// Secrets of the namespace by which it may be pulled.
@@ -94,7 +101,8 @@ pub struct KubernetesOptions {
     pub lifetime_seconds: Option<u64>,
     /// The local queue of Kueue that admits the session.
     pub queue: Option<String>,
-    /// An image that has the guest in it, where it is to be had from a registry.
+    /// An image that has the guest in it, as [`guest_image`](crate::guest_image()) makes it, where nodes can have it from a
+    /// registry: no ConfigMaps are made then.
     pub guest_image: Option<String>,
 }
 
@@ -105,16 +113,46 @@ impl KubernetesOptions {
         Self { image: image.into(), ..Self::default() }
     }
 
+    /// Options for pods from a pool, as [`pool_manifest`](crate::pool_manifest) makes one.
+    #[must_use]
+    pub fn from_pool(name: impl Into<String>) -> Self {
+        Self { pool: Some(name.into()), ..Self::default() }
+    }
+
+    /// What a session is in the cluster.
+    pub(crate) fn kind(&self) -> Owner {
+        match self.pool {
+            Some(_) => Owner::Claim,
+            None => self.owner,
+        }
+    }
+
     /// Refuses what no cluster would take, before one is asked.
     pub(crate) fn check(&self) -> Result<()> {
         let wrong = |option: &str, why: String| {
             Err(Error::new(ErrorKind::InvalidInput, format!("{option}: {why}"))
                 .with_context("option", option))
         };
-        if self.image.is_empty()
-            || self.image.chars().any(|char| char.is_whitespace() || char.is_control())
-        {
-            return wrong("--image", format!("{:?} is no name of an image", self.image));
+        if let Some(pool) = &self.pool {
+            if !is_object_name(pool) {
+                return wrong("--pool", format!("{pool:?} is no name of an object"));
+            }
+            return pool::check_options(self);
+        }
+        if self.owner == Owner::Claim {
+            return wrong("--pool", "a claim is of a pool, and none is named".to_owned());
+        }
+        if self.owner != Owner::Job && self.queue.is_some() {
+            return wrong("--queue", "Kueue admits jobs, and this is to be none".to_owned());
+        }
+        let is_none = |name: &str| {
+            name.is_empty() || name.chars().any(|char| char.is_whitespace() || char.is_control())
+        };
+        let images = [("--image", Some(&self.image)), ("--guest-image", self.guest_image.as_ref())];
+        for (option, image) in images {
+            if let Some(image) = image.filter(|image| is_none(image)) {
+                return wrong(option, format!("{image:?} is no name of an image"));
+            }
         }
         self.ids()?;
         for (option, name) in [
@@ -155,12 +193,6 @@ impl KubernetesOptions {
         }
         if let Some(patch) = &self.pod_patch {
             patch::check(patch)?;
-        }
-        if self.guest_image.is_some() {
-            let message = "--guest-image: the guest comes in by ConfigMaps; images with the guest in them are not there yet";
-            return Err(Error::new(ErrorKind::Unsupported, message)
-                .with_context("option", "--guest-image")
-                .with_hint("leave the option out"));
         }
         Ok(())
     }
@@ -231,7 +263,7 @@ pub(crate) fn is_taken(path: &str) -> bool {
 }
 
 /// Whether an object of a cluster can be called that.
-fn is_object_name(name: &str) -> bool {
+pub(crate) fn is_object_name(name: &str) -> bool {
     let is_part = |byte: u8| {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.'
     };
@@ -270,48 +302,26 @@ mod tests {
     fn refuses_what_no_cluster_would_take_and_names_the_option() {
         let base = || KubernetesOptions::new("debian:12");
         assert!(base().check().is_ok());
-        let claim = |name: &str, path: &str| KubernetesOptions {
-            claims: vec![ClaimMount {
-                name: name.to_owned(),
-                path: path.parse().unwrap(),
-                read_only: false,
-            }],
-            ..base()
+        let claim = |name: &str, path: &str| {
+            let path = path.parse().unwrap();
+            base().claim(ClaimMount { name: name.to_owned(), path, read_only: false })
         };
         assert!(claim("data", "/data").check().is_ok());
         let patch = serde_json::json!({ "spec": { "hostPID": true } });
         let table: [(&str, KubernetesOptions); 13] = [
-            ("--pod-patch", KubernetesOptions { pod_patch: Some(patch), ..base() }),
+            ("--pod-patch", base().pod_patch(patch)),
             ("--mount-claim", claim("a/b", "/data")),
             ("--mount-claim", claim("data", "/.bastide/bin")),
-            ("--requests", KubernetesOptions { requests_percent: Some(0), ..base() }),
+            ("--requests", base().requests_percent(0)),
             ("--image", KubernetesOptions::new("")),
             ("--image", KubernetesOptions::new("a b")),
-            (
-                "--runtime-class",
-                KubernetesOptions { runtime_class: Some("a/b".to_owned()), ..base() },
-            ),
-            (
-                "--priority-class",
-                KubernetesOptions { priority_class: Some(String::new()), ..base() },
-            ),
-            (
-                "--pull-secret",
-                KubernetesOptions { pull_secrets: vec!["../x".to_owned()], ..base() },
-            ),
-            (
-                "--toleration",
-                KubernetesOptions { tolerations: vec!["k=v:Never".to_owned()], ..base() },
-            ),
-            ("--only-user", KubernetesOptions { user: Some("0".to_owned()), ..base() }),
-            (
-                "--volume",
-                KubernetesOptions {
-                    volume: Some(VolumeRequest { size: "ten".to_owned(), class: None }),
-                    ..base()
-                },
-            ),
-            ("--guest-image", KubernetesOptions { guest_image: Some("x".to_owned()), ..base() }),
+            ("--runtime-class", base().runtime_class("a/b")),
+            ("--priority-class", base().priority_class("")),
+            ("--pull-secret", base().pull_secret("../x")),
+            ("--toleration", base().toleration("k=v:Never")),
+            ("--only-user", base().user("0")),
+            ("--volume", base().volume(VolumeRequest { size: "ten".to_owned(), class: None })),
+            ("--guest-image", base().guest_image("a b")),
         ];
         for (option, options) in table {
             let error = options.check().unwrap_err();

@@ -14,7 +14,7 @@ pub(crate) const OPTION: &str = "--pod-patch";
 const MOST_BYTES: usize = 256 << 10;
 
 /// The kinds of volumes that Pod Security `restricted` knows: none has anything of the node.
-const VOLUMES: [&str; 9] = [
+pub(crate) const VOLUMES: [&str; 9] = [
     "configMap",
     "csi",
     "downwardAPI",

@@ -3,15 +3,19 @@
 use bastide::{MachineSpec, NetworkAccess, Result, SessionId};
 use bastide_guest_bin::HASH;
 use bastide_proto::container::{BIN_PATH, RUN_PATH};
-use bastide_proto::pod::POD;
+use bastide_proto::pod::{DELIVER, POD};
 use serde_json::{Map, Value, json};
 
-use crate::job_keep_alive::{TIED_SECONDS, first_deadline};
+use crate::guest_image;
+use crate::job_keep_alive::first_deadline;
 use crate::options::{PodPull, Toleration};
-use crate::{KubernetesOptions, patch};
+use crate::{KubernetesOptions, patch, pool};
 
 /// The container of the session.
 pub(crate) const CONTAINER: &str = "sandbox";
+
+/// The container that brings the guest, where it comes from an image and nodes cannot show that as a volume.
+pub(crate) const GUEST_CONTAINER: &str = "guest";
 
 /// The label that says whose session something is.
 pub(crate) const SESSION_LABEL: &str = "bastide.session";
@@ -40,8 +44,10 @@ pub(crate) struct Plan<'a> {
     pub(crate) home: &'a str,
     pub(crate) spec: &'a MachineSpec,
     pub(crate) options: &'a KubernetesOptions,
-    /// The ConfigMaps of the guest.
+    /// The ConfigMaps of the guest, where it comes in by such.
     pub(crate) parts: &'a [String],
+    /// Whether nodes can show an image as a volume.
+    pub(crate) image_volumes: bool,
 }
 
 /// The name of everything that a session has in the cluster.
@@ -56,7 +62,7 @@ pub(crate) fn guest_command(args: &[&str]) -> Vec<String> {
 }
 
 impl Plan<'_> {
-    fn labels(&self) -> Map<String, Value> {
+    pub(crate) fn labels(&self) -> Map<String, Value> {
         let network = match self.spec.network {
             NetworkAccess::None => "none",
             _ => "egress",
@@ -74,28 +80,29 @@ impl Plan<'_> {
         all.map(|(key, value)| (key.to_owned(), Value::from(value))).collect()
     }
 
-    /// The one object of a session: a job of one pod that is never started again, and goes by itself.
-    pub(crate) fn job(&self) -> Result<Value> {
+    /// The one object of a session: of one pod that is never started again, and it goes by itself.
+    pub(crate) fn owner(&self) -> Result<Value> {
         let labels = self.labels();
-        let mut template = json!({ "metadata": { "labels": labels.clone() }, "spec": self.pod()? });
+        let metadata = json!({ "name": object_name(self.id), "labels": labels.clone() });
+        let first = first_deadline(self.options.lifetime_seconds);
+        let template = match &self.options.pool {
+            Some(pool) => pool::asked(pool, self.id, self.home),
+            None => self.template(labels)?,
+        };
+        let mut object = self.options.kind().object(&metadata, &template, first);
+        if let Some(spec) = object.get_mut("spec") {
+            put(spec, "suspend", self.options.queue.as_ref().map(|_| true));
+        }
+        Ok(object)
+    }
+
+    /// What the pod is made of.
+    pub(crate) fn template(&self, labels: Map<String, Value>) -> Result<Value> {
+        let mut template = json!({ "metadata": { "labels": labels }, "spec": self.pod()? });
         if let Some(patch) = &self.options.pod_patch {
             patch::apply(&mut template, patch);
         }
-        let mut spec = json!({
-            "parallelism": 1,
-            "completions": 1,
-            "backoffLimit": 0,
-            "activeDeadlineSeconds": first_deadline(self.options.lifetime_seconds),
-            "ttlSecondsAfterFinished": TIED_SECONDS,
-            "template": template,
-        });
-        put(&mut spec, "suspend", self.options.queue.as_ref().map(|_| true));
-        Ok(json!({
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": { "name": object_name(self.id), "labels": labels },
-            "spec": spec,
-        }))
+        Ok(template)
     }
 
     /// The claim of the volume that is the workspace, if there is one.
@@ -128,6 +135,7 @@ impl Plan<'_> {
             "containers": [self.container()?],
             "volumes": self.volumes(),
         });
+        put(&mut pod, "initContainers", self.guest_container().map(|container| [container]));
         put(&mut pod, "hostUsers", options.own_users.then_some(false));
         put(&mut pod, "runtimeClassName", options.runtime_class.clone());
         put(&mut pod, "priorityClassName", options.priority_class.clone());
@@ -150,17 +158,61 @@ impl Plan<'_> {
         Ok(security)
     }
 
-    fn container(&self) -> Result<Value> {
-        let options = self.options;
-        let pull = match options.pull {
+    fn pull(&self) -> &'static str {
+        match self.options.pull {
             PodPull::Missing => "IfNotPresent",
             PodPull::Never => "Never",
-        };
+        }
+    }
+
+    /// The container that brings the guest from its image, where nothing else does. It leaves the guest where the loader looks
+    /// for it, unpacked.
+    fn guest_container(&self) -> Option<Value> {
+        let image = self.options.guest_image.as_ref().filter(|_| !self.image_volumes)?;
+        let folder = format!("/{}", guest_image::FOLDER);
+        let loader = format!("{folder}/loader");
+        Some(json!({
+            "name": GUEST_CONTAINER,
+            "image": image,
+            "imagePullPolicy": self.pull(),
+            "command": [loader, HASH, DELIVER, folder, BIN_PATH],
+            "securityContext": {
+                "allowPrivilegeEscalation": false,
+                "readOnlyRootFilesystem": true,
+                "capabilities": { "drop": ["ALL"] },
+            },
+            "resources": self.resources(),
+            "volumeMounts": [mount("bin", BIN_PATH), mount("run", "/run")],
+        }))
+    }
+
+    /// Where the loader and the parts of the guest come from.
+    fn bin(&self) -> Value {
+        match &self.options.guest_image {
+            None => {
+                let sources: Vec<_> = self
+                    .parts
+                    .iter()
+                    .map(|name| json!({ "configMap": { "name": name } }))
+                    .collect();
+                json!({ "name": "bin", "projected": { "defaultMode": 0o555, "sources": sources } })
+            }
+            Some(image) if self.image_volumes => {
+                let image = json!({ "reference": image, "pullPolicy": self.pull() });
+                json!({ "name": "bin", "image": image })
+            }
+            Some(_) => json!({ "name": "bin", "emptyDir": {} }),
+        }
+    }
+
+    fn container(&self) -> Result<Value> {
+        let options = self.options;
         let mut capabilities = json!({ "drop": ["ALL"] });
         put(&mut capabilities, "add", options.many_users.then_some(CAPABILITIES));
-        let mount = |name: &str, path: &str| json!({ "name": name, "mountPath": path });
         let mut bin = mount("bin", BIN_PATH);
         put(&mut bin, "readOnly", Some(true));
+        let is_volume = self.image_volumes && options.guest_image.is_some();
+        put(&mut bin, "subPath", is_volume.then_some(guest_image::FOLDER));
         let mut mounts =
             vec![bin, mount("run", RUN_PATH), mount("workspace", self.spec.root.as_str())];
         if self.has_own_tmp() {
@@ -174,7 +226,7 @@ impl Plan<'_> {
         Ok(json!({
             "name": CONTAINER,
             "image": options.image,
-            "imagePullPolicy": pull,
+            "imagePullPolicy": self.pull(),
             "command": guest_command(&["container", POD]),
             "securityContext": {
                 "allowPrivilegeEscalation": false,
@@ -201,8 +253,6 @@ impl Plan<'_> {
     }
 
     fn volumes(&self) -> Value {
-        let sources: Vec<_> =
-            self.parts.iter().map(|name| json!({ "configMap": { "name": name } })).collect();
         let mut folder = json!({});
         put(&mut folder, "sizeLimit", self.spec.limits.disk.map(|bytes| bytes.to_string()));
         let workspace = match &self.options.volume {
@@ -211,11 +261,7 @@ impl Plan<'_> {
             }
             None => json!({ "name": "workspace", "emptyDir": folder }),
         };
-        let mut all = vec![
-            json!({ "name": "bin", "projected": { "defaultMode": 0o555, "sources": sources } }),
-            json!({ "name": "run", "emptyDir": {} }),
-            workspace,
-        ];
+        let mut all = vec![self.bin(), json!({ "name": "run", "emptyDir": {} }), workspace];
         if self.has_own_tmp() {
             all.push(json!({ "name": "tmp", "emptyDir": folder }));
         }
@@ -262,13 +308,17 @@ impl Plan<'_> {
     }
 }
 
+fn mount(name: &str, path: &str) -> Value {
+    json!({ "name": name, "mountPath": path })
+}
+
 /// The name of a session's pod as a machine.
 fn hostname(id: &SessionId) -> String {
     format!("bastide-{}", id.as_str().get(..8).unwrap_or_default())
 }
 
 /// The architecture of the guest, in the cluster's words.
-fn architecture() -> &'static str {
+pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -286,15 +336,19 @@ fn put(object: &mut Value, key: &str, value: Option<impl serde::Serialize>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ClaimMount;
+    use crate::{ClaimMount, Owner};
 
     fn made(options: &KubernetesOptions) -> Value {
+        made_on(options, false)
+    }
+
+    fn made_on(options: &KubernetesOptions, image_volumes: bool) -> Value {
         let (id, parts) = (SessionId::random(), vec!["a".to_owned(), "b".to_owned()]);
         let mut spec = MachineSpec::new("/workspace".parse().unwrap());
         spec.limits.memory = Some(1 << 30);
         spec.limits.cpu_millis = Some(1500);
-        let plan = Plan { id: &id, home: "h", spec: &spec, options, parts: &parts };
-        plan.job().unwrap()
+        let plan = Plan { id: &id, home: "h", spec: &spec, options, parts: &parts, image_volumes };
+        plan.owner().unwrap()
     }
 
     #[test]
@@ -318,6 +372,50 @@ mod tests {
         }
         assert_eq!(job["spec"]["backoffLimit"], 0);
         assert_eq!(pod["restartPolicy"], "Never");
+    }
+
+    #[test]
+    fn has_the_guest_from_an_image_that_is_named() {
+        let options = KubernetesOptions {
+            guest_image: Some("registry/guest:1".to_owned()),
+            ..KubernetesOptions::new("debian")
+        };
+        let bin = |pod: &Value| {
+            let volumes = pod["volumes"].as_array().unwrap().clone();
+            volumes.into_iter().find(|volume| volume["name"] == "bin").unwrap()
+        };
+        let job = made_on(&options, false);
+        let pod = &job["spec"]["template"]["spec"];
+        let brings = &pod["initContainers"][0];
+        assert_eq!(brings["image"], "registry/guest:1");
+        assert_eq!(brings["command"], json!(["/bin/loader", HASH, DELIVER, "/bin", BIN_PATH]));
+        assert_eq!(brings["securityContext"]["capabilities"], json!({ "drop": ["ALL"] }));
+        assert_eq!(bin(pod), json!({ "name": "bin", "emptyDir": {} }));
+        let job = made_on(&options, true);
+        let pod = &job["spec"]["template"]["spec"];
+        assert!(pod.get("initContainers").is_none());
+        let image = json!({ "reference": "registry/guest:1", "pullPolicy": "IfNotPresent" });
+        assert_eq!(bin(pod), json!({ "name": "bin", "image": image }));
+        let mounted = &pod["containers"][0]["volumeMounts"][0];
+        let expected =
+            json!({ "name": "bin", "mountPath": BIN_PATH, "readOnly": true, "subPath": "bin" });
+        assert_eq!(mounted, &expected);
+    }
+
+    #[test]
+    fn is_a_sandbox_with_the_same_pod_where_that_is_asked_for() {
+        let options =
+            KubernetesOptions { owner: Owner::Sandbox, ..KubernetesOptions::new("debian") };
+        let sandbox = made(&options);
+        assert_eq!(sandbox["kind"], "Sandbox");
+        assert_eq!(sandbox["apiVersion"], "agents.x-k8s.io/v1beta1");
+        assert_eq!(sandbox["spec"]["shutdownPolicy"], "Delete");
+        assert!(sandbox["spec"]["shutdownTime"].is_string());
+        let pod = &sandbox["spec"]["podTemplate"];
+        assert_eq!(pod["metadata"]["labels"][HOME_LABEL], "h");
+        assert_eq!(pod["spec"]["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(pod["spec"]["restartPolicy"], "Never");
+        assert!(sandbox["spec"].get("template").is_none());
     }
 
     #[test]

@@ -8,9 +8,9 @@ use std::time::Duration;
 use bastide::Result;
 use tokio::time::Instant;
 
+use crate::Owner;
 use crate::cluster::{Call, Cluster};
 use crate::objects::Pod;
-use crate::pod::HOME_LABEL;
 
 /// How long what was listed is believed.
 const FRESH: Duration = Duration::from_secs(1);
@@ -33,10 +33,12 @@ impl PodCache {
     pub(crate) async fn get(
         &self,
         cluster: &Cluster,
+        owner: Owner,
         home: &str,
         name: &str,
     ) -> Result<Option<Pod>> {
-        let namespace_key = format!("{}/{}", cluster.server, cluster.namespace);
+        let label = owner.home_label();
+        let namespace_key = format!("{}/{} {label}", cluster.server, cluster.namespace);
         let recalled = self.lookup(&namespace_key, name);
         let path = cluster.path("/api/v1", "pods");
         let one = || Call::get(format!("{path}/{name}"), format!("look at the pod {name}"));
@@ -50,9 +52,8 @@ impl PodCache {
             }
             CacheLookup::OthersAsked => {}
         }
-        let pods: Vec<Pod> = cluster
-            .list(&path, &format!("{HOME_LABEL}={home}"), "list the pods of this home")
-            .await?;
+        let pods: Vec<Pod> =
+            cluster.list(&path, &format!("{label}={home}"), "list the pods of this home").await?;
         let mut pods: HashMap<_, _> =
             pods.into_iter().map(|pod| (pod.metadata.name.clone(), Some(pod))).collect();
         let found = pods.insert(name.to_owned(), None).flatten();

@@ -6,7 +6,7 @@ use bastide::{Error, ErrorKind, Result};
 use tokio::time::Instant;
 
 use crate::failure::shortened;
-use crate::objects::Pod;
+use crate::objects::{OwnerObject, Pod};
 
 /// When the guest is called for the first time after a node has its pod: most are there by then, and the cluster says so
 /// later. One that is not is called when the cluster says that its container runs: each call is a request to the server.
@@ -21,6 +21,8 @@ const LATE_CALLS: u32 = 40;
 /// How far a pod has come.
 pub(crate) struct Progress<'a> {
     pub(crate) pod: Option<Pod>,
+    /// The claim of a pool, as it was when somebody looked why there is no pod.
+    pub(crate) claim: Option<OwnerObject>,
     /// When the guest is called next, once its pod is on a node.
     pub(crate) next_call: Option<Instant>,
     late: u32,
@@ -30,7 +32,7 @@ pub(crate) struct Progress<'a> {
 
 impl<'a> Progress<'a> {
     pub(crate) fn new(report: Option<&'a (dyn Fn(&str) + Send + Sync)>) -> Self {
-        Self { pod: None, next_call: None, late: 0, report, last: String::new() }
+        Self { pod: None, claim: None, next_call: None, late: 0, report, last: String::new() }
     }
 
     /// Notes how the pod is now, and when to call its guest.
@@ -48,6 +50,12 @@ impl<'a> Progress<'a> {
             ("", _) => String::new(),
             (node, _) => format!("the pod is on node {node}"),
         };
+        self.say(phase);
+        self.pod = Some(pod);
+    }
+
+    /// Says what is waited for, once.
+    pub(crate) fn say(&mut self, phase: String) {
         if let Some(report) = self.report
             && !phase.is_empty()
             && phase != self.last
@@ -55,7 +63,6 @@ impl<'a> Progress<'a> {
             report(&phase);
             self.last = phase;
         }
-        self.pod = Some(pod);
     }
 
     /// Notes that the guest did not answer, and when to call it again.

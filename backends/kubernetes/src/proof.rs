@@ -1,9 +1,9 @@
-//! Whether a network is really closed. A policy is a wish that many clusters ignore, so the guest tries.
+//! Whether a network is really closed. A policy is a request that many clusters ignore, so the guest tries.
 
 use std::net::SocketAddr;
 
 use bastide::{Error, ErrorKind, NetworkAccess, Result};
-use bastide_proto::pod::{PodUp, ProbeResult};
+use bastide_proto::pod::{PodReady, ProbeResult};
 
 use crate::KubernetesOptions;
 
@@ -22,7 +22,11 @@ pub(crate) fn addresses(server: &str) -> Vec<SocketAddr> {
 }
 
 /// Refuses a session whose network is to be closed and was not seen to be.
-pub(crate) fn check(network: NetworkAccess, options: &KubernetesOptions, up: &PodUp) -> Result<()> {
+pub(crate) fn check(
+    network: NetworkAccess,
+    options: &KubernetesOptions,
+    up: &PodReady,
+) -> Result<()> {
     if network != NetworkAccess::None || options.unproved_network {
         return Ok(());
     }

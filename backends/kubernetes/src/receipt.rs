@@ -3,8 +3,8 @@
 use bastide::MachineSpec;
 use bastide::backend::ResourceLimits;
 use bastide::model::receipt::{Limit, Limits, NetworkAccess, Receipt, Rung};
-use bastide_proto::container::ContainerUp;
-use bastide_proto::pod::PodUp;
+use bastide_proto::container::ContainerReady;
+use bastide_proto::pod::PodReady;
 
 use crate::objects::{Pod, Version};
 use crate::pod::CAPABILITIES;
@@ -18,13 +18,18 @@ pub(crate) fn receipt(
     spec: &MachineSpec,
     options: &KubernetesOptions,
     pod: &Pod,
-    report: &PodUp,
+    report: &PodReady,
 ) -> Receipt {
     let up = &report.container;
     let name = up.user_name.as_deref().unwrap_or("user");
     let user = format!("{name} ({})", up.user.uid);
     let mut receipt = Receipt::new(Rung::Container, spec.network, user);
     receipt.walls.push(machine(version, pod));
+    if let Some(pool) = &options.pool {
+        let open =
+            format!("limits and labels of the pod: as the template of the pool {pool} has them");
+        receipt.not_enforced.push(open);
+    }
     match report.has_cluster_token {
         false => receipt.walls.push("no token of a service account".to_owned()),
         true => {
@@ -85,7 +90,7 @@ fn network(receipt: &mut Receipt, network: NetworkAccess, options: &KubernetesOp
     }
 }
 
-fn users(receipt: &mut Receipt, options: &KubernetesOptions, pod: &Pod, report: &PodUp) {
+fn users(receipt: &mut Receipt, options: &KubernetesOptions, pod: &Pod, report: &PodReady) {
     let up = &report.container;
     match pod.spec.host_users {
         // What the cluster says counts if the kernel says so too.
@@ -118,7 +123,7 @@ fn is_mapped(uid_map: &str) -> bool {
     matches!((first.next(), first.next()), (Some("0"), Some(outside)) if outside != "0")
 }
 
-fn filters(receipt: &mut Receipt, up: &ContainerUp, has_other_profile: bool) {
+fn filters(receipt: &mut Receipt, up: &ContainerReady, has_other_profile: bool) {
     if !has_other_profile {
         receipt.walls.push("seccomp: the runtime's default profile".to_owned());
     }
@@ -140,7 +145,7 @@ fn filters(receipt: &mut Receipt, up: &ContainerUp, has_other_profile: bool) {
     }
 }
 
-fn limits(asked: &ResourceLimits, up: &ContainerUp) -> Limits {
+fn limits(asked: &ResourceLimits, up: &ContainerReady) -> Limits {
     let limit = |asked: Option<u64>, by: Option<&str>| Limit {
         asked,
         enforced_by: asked.and(by).map(str::to_owned),

@@ -2,10 +2,13 @@
 
 use bastide::{Error, ErrorKind, Isolation, MachineSpec, NetworkAccess, Result, Rung};
 
-use crate::{KubernetesOptions, patch};
+use crate::{KubernetesOptions, patch, pool};
 
 /// Refuses what pods do not have, before anything of one is made.
 pub(crate) fn check(spec: &MachineSpec, options: &KubernetesOptions) -> Result<()> {
+    if options.pool.is_some() {
+        pool::check_spec(spec)?;
+    }
     let refuse = |what: &str, hint: &str| {
         Err(Error::new(ErrorKind::Unsupported, what.to_owned()).with_hint(hint))
     };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bastide::{Result, SessionId};
 
+use crate::Owner;
 use crate::cluster::{Call, Cluster};
 use crate::objects::NamedObject;
 use crate::pod::{HOME_LABEL, SESSION_LABEL, object_name};
@@ -21,29 +22,33 @@ fn is_own(labels: &BTreeMap<String, String>, home: &str, id: &SessionId) -> bool
         && labels.get(SESSION_LABEL).is_some_and(|label| label == id.as_str())
 }
 
-/// Removes a job with its pod, and waits until the pod is gone.
-pub(crate) async fn remove_job(cluster: &Cluster, id: &SessionId, uid: &str) -> Result<()> {
-    let path = cluster.path("/apis/batch/v1", "jobs");
-    cluster
-        .delete(&format!("{path}/{}", object_name(id)), uid, "remove the job of the session")
-        .await?;
+/// Removes the object of a session with its pod, and waits until the pod is gone.
+pub(crate) async fn remove_owner(
+    cluster: &Cluster,
+    owner: Owner,
+    home: &str,
+    id: &SessionId,
+    uid: &str,
+) -> Result<()> {
+    let path = format!("{}/{}", owner.path(cluster), object_name(id));
+    cluster.delete(&path, uid, &format!("remove the {} of the session", owner.kind_name())).await?;
     // The removal is decided; that nobody could watch it end changes nothing.
-    drop(tokio::time::timeout(GONE, until_gone(cluster, id)).await);
+    drop(tokio::time::timeout(GONE, until_gone(cluster, owner, home, id)).await);
     Ok(())
 }
 
-async fn until_gone(cluster: &Cluster, id: &SessionId) -> Result<()> {
-    let selector = format!("{SESSION_LABEL}={id}");
+async fn until_gone(cluster: &Cluster, owner: Owner, home: &str, id: &SessionId) -> Result<()> {
+    let selector = format!("{}={id}", owner.session_label());
     let path = cluster.path("/api/v1", "pods");
     loop {
         // Opened before anybody looks: a pod that goes in between is missed by neither of the two.
-        let mut watch = cluster.watch_pods(&selector).await?;
+        let mut feed = cluster.pod_feed(owner, home, id).await?;
         let pods: Vec<NamedObject> =
             cluster.list(&path, &selector, "look for the pod of the session").await?;
         if pods.is_empty() {
             return Ok(());
         }
-        while let Some(event) = watch.next().await? {
+        while let Some(event) = feed.next().await {
             if matches!(event, PodEvent::Gone(_)) {
                 break;
             }
@@ -51,14 +56,19 @@ async fn until_gone(cluster: &Cluster, id: &SessionId) -> Result<()> {
     }
 }
 
-/// Removes the job that has a session's name, if it is this home's.
-pub(crate) async fn remove_own_job(cluster: &Cluster, home: &str, id: &SessionId) -> Result<()> {
-    let path = cluster.path("/apis/batch/v1", "jobs");
-    let call = Call::get(format!("{path}/{}", object_name(id)), "look at the job of the session")
-        .metadata();
+/// Removes the object that has a session's name, if it is this home's.
+pub(crate) async fn remove_own(
+    cluster: &Cluster,
+    owner: Owner,
+    home: &str,
+    id: &SessionId,
+) -> Result<()> {
+    let path = format!("{}/{}", owner.path(cluster), object_name(id));
+    let what = format!("look at the {} of the session", owner.kind_name());
+    let call = Call::get(path, what).metadata();
     match cluster.find::<NamedObject>(call).await? {
         Some(found) if is_own(&found.metadata.labels, home, id) => {
-            remove_job(cluster, id, &found.metadata.uid).await
+            remove_owner(cluster, owner, home, id, &found.metadata.uid).await
         }
         _ => Ok(()),
     }

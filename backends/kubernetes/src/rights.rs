@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::cluster::{Call, Cluster};
 use crate::failure::APPLY;
+use crate::owner::{POOLS, SANDBOXES};
 
 /// What can be done with one kind of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,42 +16,61 @@ pub(crate) struct Right {
     pub(crate) verbs: &'static [&'static str],
     /// What it is for.
     pub(crate) purpose: &'static str,
-    pub(crate) need: Need,
+    pub(crate) need: Requirement,
 }
 
 /// When a right is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum Requirement {
     /// By every session.
     Always,
     /// By sessions with a volume.
     Volume,
+    /// By sessions that are a `Sandbox`.
+    Sandbox,
+    /// By sessions from a pool.
+    Pool,
     /// Not, but more can be said with it.
     Extra,
 }
 
 /// All that is ever asked for. The manifest grants exactly this.
-pub(crate) const RIGHTS: [Right; 8] = [
+pub(crate) const RIGHTS: [Right; 11] = [
     right(
         "batch",
         "jobs",
         &["create", "get", "list", "watch", "delete", "patch"],
         "the one object of a session",
-        Need::Always,
+        Requirement::Always,
     ),
-    right("", "pods", &["get", "list", "watch"], "the state of a session", Need::Always),
-    right("", "pods/exec", &["get", "create"], "the link to the guest", Need::Always),
-    right("", "configmaps", &["get", "create"], "the guest", Need::Always),
+    right("", "pods", &["get", "list", "watch"], "the state of a session", Requirement::Always),
+    right("", "pods/exec", &["get", "create"], "the link to the guest", Requirement::Always),
+    right("", "configmaps", &["get", "create"], "the guest", Requirement::Always),
     right(
         "",
         "persistentvolumeclaims",
         &["create", "get", "list", "delete", "patch"],
         "--volume",
-        Need::Volume,
+        Requirement::Volume,
     ),
-    right("", "pods/log", &["get"], "why a guest did not start", Need::Extra),
-    right("", "events", &["list", "watch"], "why a pod waits", Need::Extra),
-    right("", "namespaces", &["get"], "telling clusters apart", Need::Extra),
+    right(
+        SANDBOXES,
+        "sandboxes",
+        &["create", "get", "list", "delete", "patch"],
+        "--owner sandbox",
+        Requirement::Sandbox,
+    ),
+    right(
+        POOLS,
+        "sandboxclaims",
+        &["create", "get", "list", "delete", "patch"],
+        "--pool",
+        Requirement::Pool,
+    ),
+    right("", "configmaps", &["list", "delete"], "sweep --guests", Requirement::Extra),
+    right("", "pods/log", &["get"], "why a guest did not start", Requirement::Extra),
+    right("", "events", &["list", "watch"], "why a pod waits", Requirement::Extra),
+    right("", "namespaces", &["get"], "telling clusters apart", Requirement::Extra),
 ];
 
 const fn right(
@@ -58,7 +78,7 @@ const fn right(
     resource: &'static str,
     verbs: &'static [&'static str],
     purpose: &'static str,
-    need: Need,
+    need: Requirement,
 ) -> Right {
     Right { group, resource, verbs, purpose, need }
 }
@@ -129,7 +149,7 @@ pub struct MissingRight {
 /// know its own rules, as where something outside of it decides.
 pub(crate) async fn missing(
     cluster: &Cluster,
-    wanted: impl Fn(Need) -> bool,
+    wanted: impl Fn(Requirement) -> bool,
 ) -> Result<Vec<MissingRight>> {
     let body = json!({
         "apiVersion": "authorization.k8s.io/v1",
@@ -152,8 +172,8 @@ pub(crate) async fn missing(
             missing.push(MissingRight {
                 what: named(right, verb),
                 purpose: right.purpose.to_owned(),
-                needed: right.need != Need::Extra,
-                always: right.need == Need::Always,
+                needed: right.need != Requirement::Extra,
+                always: right.need == Requirement::Always,
             });
         }
     }

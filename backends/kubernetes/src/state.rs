@@ -6,12 +6,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use bastide::host::own_folder;
-use bastide::{Error, ErrorKind, Machine, MachineEnd, Result};
+use bastide::{Error, ErrorKind, Machine, MachineExit, Result};
 use bastide_proto::warden::END_FILE;
 use serde::{Deserialize, Serialize};
 
-use crate::ClusterAccess;
 use crate::options::StoredOptions;
+use crate::{ClusterAccess, Owner};
 
 /// The file of a session's folder that says what it was made with, and where.
 const RECORD_NAME: &str = "kubernetes.json";
@@ -32,7 +32,11 @@ pub(crate) struct State {
     pub(crate) access: ClusterAccess,
     pub(crate) server: String,
     pub(crate) namespace_uid: Option<String>,
-    pub(crate) job_uid: String,
+    /// What its pod belongs to.
+    #[serde(default)]
+    pub(crate) owner: Owner,
+    #[serde(rename = "job_uid")]
+    pub(crate) owner_uid: String,
     pub(crate) pod: String,
     pub(crate) pod_uid: String,
     pub(crate) node: String,
@@ -92,12 +96,12 @@ pub(crate) fn store_record(folder: &Path, record: &StoredOptions) -> io::Result<
 }
 
 /// How a session ended, if that was noted.
-pub(crate) fn load_end(dir: &Path) -> Option<MachineEnd> {
+pub(crate) fn load_end(dir: &Path) -> Option<MachineExit> {
     serde_json::from_slice(&fs::read(dir.join(END_FILE)).ok()?).ok()
 }
 
 /// Notes how a session ended: the object that says so goes. Whoever cannot note it will see it again, or not.
-pub(crate) fn store_end(dir: &Path, end: &MachineEnd) {
+pub(crate) fn store_end(dir: &Path, end: &MachineExit) {
     if load_end(dir).is_none()
         && let Ok(text) = serde_json::to_vec(end)
     {

@@ -23,7 +23,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 
 use crate::cluster::{Cluster, api_error, encoded};
-use crate::failure::{ApiStatus, garbled, shortened, silent};
+use crate::failure::{ApiStatus, malformed, shortened, silent};
 use crate::pod::CONTAINER;
 
 /// How long the server may take to open a stream.
@@ -34,6 +34,10 @@ const PING: Duration = Duration::from_secs(20);
 
 /// How long nothing may come on a stream, answers to those included.
 const SILENCE: Duration = Duration::from_secs(70);
+
+/// How old a stream gets before another takes its place: whether somebody may have one is asked when it opens, and never
+/// again. So whose right was taken away is out by then.
+pub(crate) const STREAM_AGE: Duration = Duration::from_secs(3600);
 
 /// How long the other end may take to notice that a stream is over.
 const LINGER: Duration = Duration::from_secs(5);
@@ -125,9 +129,10 @@ impl Cluster {
             let body = self.body(what, response).await?;
             return Err(api_error(what, status, &body));
         }
-        let closes = check(&response, &key).map_err(|why| garbled(&self.server, what, why))?;
+        let closes = check(&response, &key).map_err(|why| malformed(&self.server, what, why))?;
         let upgraded = hyper::upgrade::on(response).await;
-        let upgraded = upgraded.map_err(|error| garbled(&self.server, what, &error.to_string()))?;
+        let upgraded =
+            upgraded.map_err(|error| malformed(&self.server, what, &error.to_string()))?;
         let config = WebSocketConfig::default()
             .max_message_size(Some(MOST_MESSAGE))
             .max_frame_size(Some(MOST_MESSAGE));
@@ -135,13 +140,13 @@ impl Cluster {
             Socket::from_raw_socket(TokioIo::new(upgraded), Role::Client, Some(config)).await;
         let (near, far) = tokio::io::duplex(BUFFER);
         let end = StreamEnd::default();
-        relay(socket, far, closes, end.clone());
+        relay(socket, far, closes, end.clone(), self.stream_age);
         Ok(ExecStream { stream: Box::new(near), end })
     }
 }
 
-/// Carries bytes both ways until either end is gone.
-fn relay(socket: Socket, far: DuplexStream, closes: bool, end: StreamEnd) {
+/// Carries bytes both ways until either end is gone, or until the stream is that old.
+fn relay(socket: Socket, far: DuplexStream, closes: bool, end: StreamEnd, age: Duration) {
     let (to_server, from_server) = socket.split();
     let (from_host, to_host) = tokio::io::split(far);
     tokio::spawn(async move {
@@ -150,6 +155,8 @@ fn relay(socket: Socket, far: DuplexStream, closes: bool, end: StreamEnd) {
         tokio::pin!(receiving, sending);
         tokio::select! {
             () = &mut receiving => {}
+            // What is on its way is sent again over the next one.
+            () = tokio::time::sleep(age) => {}
             () = &mut sending => {
                 // What was asked for last may still be on its way.
                 drop(tokio::time::timeout(LINGER, receiving).await);

@@ -2,14 +2,15 @@
 
 use bastide::Result;
 use bytes::Bytes;
+use futures::Stream;
 use http::Request;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, api_error, encoded};
-use crate::failure::{ApiStatus, garbled, innermost, refused, unreachable};
+use crate::cluster::{ANSWER, Cluster, api_error, encoded};
+use crate::failure::{ApiStatus, innermost, malformed, refused, silent, unreachable};
 use crate::objects::Pod;
 
 /// The longest event.
@@ -19,7 +20,7 @@ const MOST_EVENT: usize = 4 << 20;
 const SECONDS: u64 = 300;
 
 /// What happened to a pod.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum PodEvent {
     /// It is like this now.
     Changed(Box<Pod>),
@@ -52,21 +53,34 @@ impl Cluster {
             "{path}?watch=true&timeoutSeconds={SECONDS}&labelSelector={}",
             encoded(selector)
         );
-        let response = self.send(WHAT, Request::get(path).body(Body::empty())).await?;
-        let status = response.status();
-        if !status.is_success() {
-            let body = self.body(WHAT, response).await?;
-            return Err(api_error(WHAT, status, &body));
-        }
+        let opening = async {
+            let response = self.send(WHAT, Request::get(path).body(Body::empty())).await?;
+            let status = response.status();
+            if !status.is_success() {
+                let body = self.body(WHAT, response).await?;
+                return Err(api_error(WHAT, status, &body));
+            }
+            Ok(response)
+        };
+        let opened = tokio::time::timeout(ANSWER, opening).await;
+        let response = opened.unwrap_or_else(|_| Err(silent(&self.server, WHAT)))?;
         let (server, by) = (self.server.clone(), self.access.described());
         Ok(PodWatch { body: response.into_body(), buffer: Vec::new(), server, by })
     }
 }
 
 impl PodWatch {
+    /// What happens until it is closed, or out of date.
+    pub(crate) fn events(self) -> impl Stream<Item = PodEvent> + Send {
+        futures::stream::unfold(self, |mut watch| async move {
+            let event = watch.next().await.ok().flatten()?;
+            Some((event, watch))
+        })
+    }
+
     /// The next event; `None` when the server has closed the watch, as it does after a while. May be dropped and
     /// called again.
-    pub(crate) async fn next(&mut self) -> Result<Option<PodEvent>> {
+    async fn next(&mut self) -> Result<Option<PodEvent>> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
@@ -76,7 +90,7 @@ impl PodWatch {
                 }
             }
             if self.buffer.len() > MOST_EVENT {
-                return Err(garbled(&self.server, WHAT, "an event has no end"));
+                return Err(malformed(&self.server, WHAT, "an event has no end"));
             }
             match self.body.frame().await {
                 None => return Ok(None),
@@ -91,7 +105,7 @@ impl PodWatch {
     }
 
     fn read(&self, line: &[u8]) -> Result<Option<PodEvent>> {
-        let wrong = |error: serde_json::Error| garbled(&self.server, WHAT, &error.to_string());
+        let wrong = |error: serde_json::Error| malformed(&self.server, WHAT, &error.to_string());
         let event: Event = serde_json::from_slice(line).map_err(wrong)?;
         match event.kind.as_str() {
             "ADDED" | "MODIFIED" => {

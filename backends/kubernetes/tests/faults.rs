@@ -2,8 +2,12 @@
 //! are killed, and requests are counted. Whoever runs these says that nobody else uses the cluster.
 #![expect(clippy::expect_used, reason = "a run that has no place to work in cannot go on")]
 
+#[path = "faults/access.rs"]
+mod access;
 #[path = "faults/ends.rs"]
 mod ends;
+#[path = "faults/guests.rs"]
+mod guests;
 #[path = "faults/homes.rs"]
 mod homes;
 #[path = "faults/makers.rs"]
@@ -12,10 +16,18 @@ mod makers;
 mod networks;
 #[path = "faults/outages.rs"]
 mod outages;
+#[path = "faults/pools.rs"]
+mod pools;
+#[path = "faults/ports.rs"]
+mod ports;
+#[path = "faults/queues.rs"]
+mod queues;
 #[path = "faults/refusals.rs"]
 mod refusals;
 #[path = "faults/requests.rs"]
 mod requests;
+#[path = "faults/sandboxes.rs"]
+mod sandboxes;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -35,17 +47,23 @@ const ALONE: &str = "BASTIDE_TEST_FAULTS";
 const NAMESPACE: &str = "bastide-test";
 
 fn main() -> ExitCode {
-    if let Some(code) = makers::run_if_asked() {
+    if let Some(code) = makers::run_if_asked().or_else(ports::run_if_asked) {
         return code;
     }
     let all = [
+        access::TRIALS,
         ends::TRIALS,
+        guests::TRIALS,
         homes::TRIALS,
         makers::TRIALS,
         networks::TRIALS,
         outages::TRIALS,
+        pools::TRIALS,
+        ports::TRIALS,
+        queues::TRIALS,
         refusals::TRIALS,
         requests::TRIALS,
+        sandboxes::TRIALS,
     ];
     let trials: Vec<Trial> =
         if std::env::var_os(ALONE).is_some() { all.concat() } else { Vec::new() };
@@ -69,8 +87,7 @@ fn backend_with(
     home: &Path,
     change: impl FnOnce(&mut KubernetesOptions),
 ) -> Result<KubernetesBackend, TrialError> {
-    let mut options = KubernetesOptions::new(images::BASE);
-    options.pull = PodPull::Never;
+    let mut options = KubernetesOptions::new(images::BASE).pull(PodPull::Never);
     change(&mut options);
     let access = ClusterAccess::new(vec![kubernetes::for_tests()?]);
     Ok(KubernetesBackend::new(home, access, options)?)

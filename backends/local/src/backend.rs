@@ -16,7 +16,7 @@ use bastide::host::{make_private, not_connected, own_folder, token};
 use bastide::warden_client::{self, EndMode};
 use bastide::{
     Backend, Booted, Condition, Connection, Error, ErrorKind, GuestPath, Isolation, Machine,
-    MachineEnd, MachineSpec, MachineStatus, NetworkAccess, Orphans, Receipt, Result, Rung,
+    MachineExit, MachineSpec, MachineStatus, NetworkAccess, Orphans, Receipt, Result, Rung,
     SessionFolder, SweepMode, check_home,
 };
 use bastide_guest_bin::{GuestBinary, InstalledProgram};
@@ -254,14 +254,14 @@ impl Backend for LocalBackend {
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {
         let (dir, Some(state)) = self.own(machine)? else {
-            return Ok(MachineStatus::Ended(MachineEnd::unseen(COPIED)));
+            return Ok(MachineStatus::Ended(MachineExit::unrecorded(COPIED)));
         };
         // A sandbox that has just ended is one whose warden has still to note how.
         let deadline = Instant::now() + NOTED;
         let found = loop {
             let found = status(&state, &dir);
-            let unseen = matches!(&found, Ok(MachineStatus::Ended(end)) if end.at_ms.is_none());
-            let is_noted = !unseen || !matches!(state.warden.open(), Ok(Some(_)));
+            let unrecorded = matches!(&found, Ok(MachineStatus::Ended(end)) if end.at_ms.is_none());
+            let is_noted = !unrecorded || !matches!(state.warden.open(), Ok(Some(_)));
             if is_noted || Instant::now() >= deadline {
                 break found;
             }
@@ -436,10 +436,10 @@ fn status(state: &State, dir: &Path) -> io::Result<MachineStatus> {
 }
 
 /// What the warden noted, if it could.
-fn how_it_ended(dir: &Path) -> MachineEnd {
+fn how_it_ended(dir: &Path) -> MachineExit {
     let noted = fs::read_to_string(dir.join(END_FILE)).ok();
     let noted = noted.and_then(|text| serde_json::from_str(&text).ok());
-    noted.unwrap_or_else(|| MachineEnd::unseen("it ended, and nobody was there to see how"))
+    noted.unwrap_or_else(|| MachineExit::unrecorded("it ended, and nobody was there to see how"))
 }
 
 /// Ends the sandbox, and waits until its warden has seen to what is left of it.

@@ -18,16 +18,16 @@ use bastide::{
 };
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::VERSION;
-use bastide_proto::boot::{BaseSpec, BootFailure, BootReport, BootSpec, Resolver, SandboxUp};
+use bastide_proto::boot::{BaseSpec, BootFailure, BootReport, BootSpec, Resolver, SandboxReady};
 use bastide_proto::hello::Token;
 use bastide_proto::warden::{END_FILE, RELEASE};
 
 use crate::backend::{NAME, State};
-use crate::egress::EgressHandout;
+use crate::egress::EgressSetup;
 use crate::plan::{Plan, PlanInput};
 use crate::receipt::receipt;
 use crate::refusal::because;
-use crate::spares::{IdleWarden, Spares};
+use crate::spares::{SpareWarden, Spares};
 use crate::warden::Warden;
 use crate::{host, ladder, layout, side_channel};
 
@@ -54,7 +54,7 @@ pub(crate) struct Wardens<'a> {
     pub(crate) guest: &'a Arc<GuestBinary>,
     pub(crate) spares: Option<&'a Arc<Spares>>,
     /// What serves the network, where it has a policy.
-    pub(crate) egress: Option<&'a EgressHandout>,
+    pub(crate) egress: Option<&'a EgressSetup>,
 }
 
 /// A warden that was executed and told nothing yet, if one is needed.
@@ -187,7 +187,7 @@ pub(crate) async fn boot(
 /// A sandbox that came up.
 struct BootedSandbox {
     warden: Warden,
-    ready: SandboxUp,
+    ready: SandboxReady,
     control: StdStream,
     connection: Connection,
 }
@@ -213,14 +213,14 @@ async fn boot_once(
         None => None,
     };
     let executed = executed.0.take();
-    let idle = IdleWarden::start(wardens.guest, executed, zygote, base_spec.clone()).await?;
+    let idle = SpareWarden::start(wardens.guest, executed, zygote, base_spec.clone()).await?;
     boot_in(idle, folder, wardens.egress, plan, boot).await
 }
 
 async fn boot_in(
-    idle: IdleWarden,
+    idle: SpareWarden,
     folder: &SessionFolder,
-    egress: Option<&EgressHandout>,
+    egress: Option<&EgressSetup>,
     plan: &Plan,
     boot: &BootSpec,
 ) -> io::Result<std::result::Result<BootedSandbox, BootFailure>> {
@@ -233,13 +233,13 @@ async fn boot_in(
         _ => Err(first),
     };
     let mut handed = vec![far_first.as_fd(), folder.lock().as_fd()];
-    handed.extend(egress.into_iter().flat_map(EgressHandout::descriptors));
+    handed.extend(egress.into_iter().flat_map(EgressSetup::descriptors));
     let report = match tokio::time::timeout(BOOT, idle.boot_session(boot, &handed)).await {
         Ok(Ok(report)) => report,
         Ok(Err(error)) => return Err(given_up(idle.warden, error).await),
         Err(_) => return Err(given_up(idle.warden, io::ErrorKind::TimedOut.into()).await),
     };
-    let IdleWarden { warden, control, .. } = idle;
+    let SpareWarden { warden, control, .. } = idle;
     match report {
         BootReport::Ready(ready) => {
             let workspace = ready.image.as_ref().and_then(|image| image.as_ref().ok()).copied();

@@ -1,7 +1,7 @@
 //! Files and folders of the host that a session works in: which may be, and where they are.
 
-mod places;
 mod record;
+mod system_paths;
 
 use std::fs;
 use std::io;
@@ -12,9 +12,9 @@ use bastide::host::resolve::{FileKind, Found, ResolveError, resolve};
 use bastide::{Condition, Error, ErrorKind, Grant, Isolation, MachineSpec, Result, Rung};
 use bastide_proto::boot::{InodeId, MountPoint, UserAndGroup};
 
-use places::refuse_place;
 use record::refuse_others;
 pub(crate) use record::{GrantedFile, granted_files};
+use system_paths::refuse_system_path;
 
 /// Something of the host, and where it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +89,7 @@ fn writable_folders(spec: &MachineSpec) -> Vec<InodeId> {
 /// A folder that is the workspace; made if it is missing, as the reference does.
 fn workspace(folder: &Path, root: &str, home: &Path, open: &[InodeId]) -> Result<HostFile> {
     let what = format!("{} cannot be a workspace", folder.display());
-    refuse_place(&what, folder, home, true)?;
+    refuse_system_path(&what, folder, home, true)?;
     let failed = |error: ResolveError| match error {
         ResolveError::PlantedLink(_) => error.into_refusal(&what, folder),
         ResolveError::Io(_) => {
@@ -103,7 +103,7 @@ fn workspace(folder: &Path, root: &str, home: &Path, open: &[InodeId]) -> Result
         found => found,
     };
     let found = found.map_err(failed)?;
-    refuse_place(&what, &found.path, home, true)?;
+    refuse_system_path(&what, &found.path, home, true)?;
     match found.kind {
         FileKind::Folder => Ok(host_file(found, root, true)),
         _ => Err(failed(ResolveError::Io(io::ErrorKind::NotADirectory.into()))),
@@ -113,10 +113,10 @@ fn workspace(folder: &Path, root: &str, home: &Path, open: &[InodeId]) -> Result
 fn granted(grant: &Grant, home: &Path, open: &[InodeId]) -> Result<HostFile> {
     let target = grant.path.as_str();
     let what = format!("{} cannot be granted at {target}", grant.host.display());
-    refuse_place(&what, Path::new(target), home, !grant.read_only)?;
+    refuse_system_path(&what, Path::new(target), home, !grant.read_only)?;
     let found =
         resolve(&grant.host, open).map_err(|error| error.into_refusal(&what, &grant.host))?;
-    refuse_place(&what, &found.path, home, !grant.read_only)?;
+    refuse_system_path(&what, &found.path, home, !grant.read_only)?;
     if found.kind == FileKind::Other {
         let error = io::Error::other("it is neither a folder nor a regular file");
         return Err(ResolveError::Io(error).into_refusal(&what, &grant.host));

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Mutex;
 use std::time::SystemTime;
 
@@ -25,6 +25,9 @@ pub(crate) const DEVICES: [&str; 6] =
 /// Where the files of users and groups really are, and what else of `/etc` is the session's own.
 pub(crate) const ACCOUNTS: &str = "/run/accounts";
 
+/// Where the configuration of cargo is in sessions whose network has a policy: a part of [`ACCOUNTS`].
+pub(crate) const CARGO_CONFIG: &str = "/run/accounts/cargo.toml";
+
 /// What of `/etc` programs need in order to run, and nobody needs to hide.
 const ETC: [&str; 12] = [
     "/etc/alternatives",
@@ -40,6 +43,12 @@ const ETC: [&str; 12] = [
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
 ];
+
+/// Whether commands see this path of the host whatever the session is.
+pub(crate) fn shows(path: &Path) -> bool {
+    let is_plain = !path.components().any(|part| part == Component::ParentDir);
+    is_plain && SYSTEM.iter().chain(&ETC).any(|shown| path.starts_with(shown))
+}
 
 /// How names in `/etc` begin of folders that interpreters and browsers do not run without.
 const ETC_OF_INTERPRETERS: [&str; 3] = ["chromium", "java-", "python3"];
@@ -108,6 +117,12 @@ pub(crate) fn base_steps(inside: &RootSpec<'_>, toolchains: &Toolchains) -> Vec<
         show(&mut steps, path);
     }
     etc(&mut steps, inside);
+    if inside.network == NetworkAccess::Policy {
+        // Where cargo looks whatever it works on. The session says what is there, if anything is.
+        folder(&mut steps, "/.cargo");
+        let (target, to) = ("/.cargo/config.toml".to_owned(), format!("..{CARGO_CONFIG}"));
+        steps.push(RootStep::Link { target, to });
+    }
     devices(&mut steps, inside.scratch);
     folder(&mut steps, "/proc");
     steps.push(RootStep::Proc { target: "/proc".to_owned() });

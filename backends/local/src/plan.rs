@@ -17,7 +17,7 @@ use bastide_proto::boot::{
 };
 
 use crate::backend::GUESTS;
-use crate::egress;
+use crate::egress::{self, TrustedFile};
 use bastide_proto::hello::Token;
 
 use crate::host::{self, HostFile};
@@ -49,6 +49,8 @@ pub(crate) struct Plan {
     own_folders: Vec<PathBuf>,
     /// What commands are told.
     pub(crate) environment: Vec<(String, String)>,
+    /// Whose certificates package managers inside trust.
+    trusted: Vec<TrustedFile>,
     /// The file system of the workspace.
     pub(crate) image: WorkspaceImage,
 }
@@ -74,6 +76,22 @@ pub(crate) struct PlanInput<'a> {
     pub(crate) by_itself: bool,
 }
 
+/// What is said of a folder that is to be at another path than its own.
+fn moved(host: &Path, path: &GuestPath, rung: Rung) -> Error {
+    let message = format!(
+        "{} cannot be granted at {path}: the rung `{}` has the host's own paths",
+        host.display(),
+        rung.as_str()
+    );
+    Error::new(ErrorKind::Unsupported, message).with_condition(Condition::GrantMoved)
+}
+
+/// Whether two paths lead to one folder, by links or not.
+fn is_same_folder(one: &Path, other: &Path) -> bool {
+    let found = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    one == other || (found(one).is_some() && found(one) == found(other))
+}
+
 impl Plan {
     pub(crate) fn new(input: &PlanInput<'_>, rung: Rung) -> Result<Self> {
         let failed = |error: io::Error| {
@@ -96,6 +114,7 @@ impl Plan {
         if input.spec.host_workspace.is_none() {
             files.insert(0, own_storage(input.storage, &input.spec.root)?);
         }
+        let trusted = egress::trusted_files(input.spec);
         Ok(Self {
             rung: Rung::Namespaces,
             root: input.spec.root.clone(),
@@ -103,8 +122,12 @@ impl Plan {
             who,
             files,
             own_folders: Vec::new(),
-            environment: [input.toolchains.variables.clone(), egress::variables(input.spec)]
-                .concat(),
+            environment: [
+                input.toolchains.variables.clone(),
+                egress::variables(input.spec, &trusted),
+            ]
+            .concat(),
+            trusted,
         })
     }
 
@@ -119,15 +142,14 @@ impl Plan {
         let mut files = host::files(input.spec, input.home)?;
         for grant in &input.spec.grants {
             if Path::new(grant.path.as_str()) != grant.host {
-                let message = format!(
-                    "{} cannot be granted at {}: the rung `{}` has the host's own paths",
-                    grant.host.display(),
-                    grant.path,
-                    rung.as_str()
-                );
-                return Err(Error::new(ErrorKind::Unsupported, message)
-                    .with_condition(Condition::GrantMoved));
+                return Err(moved(&grant.host, &grant.path, rung));
             }
+        }
+        // Its name may have a backslash, which is a slash inside.
+        if let Some(folder) = &input.spec.host_workspace
+            && !is_same_folder(Path::new(input.spec.root.as_str()), folder)
+        {
+            return Err(moved(folder, &input.spec.root, rung));
         }
         host::refuse_overlaps(&files, rung)?;
         let who = match rung {
@@ -158,7 +180,8 @@ impl Plan {
             environment.push(("TMPDIR".to_owned(), scratch.to_owned()));
         }
         let image = WorkspaceImage::on_host(input.spec.limits.disk);
-        Ok(Self { rung, root, who, files, own_folders, environment, image })
+        let trusted = Vec::new();
+        Ok(Self { rung, root, who, files, own_folders, environment, trusted, image })
     }
 
     /// The same for a machine that does not give the ids it promises.
@@ -258,6 +281,7 @@ impl Plan {
         if let Some(EgressBoot { bundle: Some(bundle), .. }) = &egress {
             steps.extend(egress::bundle_steps(bundle));
         }
+        steps.extend(egress::manager_steps(spec, &self.trusted));
         BootSpec {
             token: input.token.0,
             caller: match self.rung {

@@ -3,7 +3,7 @@
 use bastide::MachineSpec;
 use bastide::backend::ResourceLimits;
 use bastide::model::receipt::{Limit, Limits, NetworkAccess, Receipt, Rung};
-use bastide_proto::boot::{Enforced, HostIds, Ids, SandboxUp};
+use bastide_proto::boot::{Enforced, HostIds, Ids, SandboxReady};
 
 use crate::image::WorkspaceImage;
 use crate::plan::Plan;
@@ -57,7 +57,7 @@ const MEMORY_IN_PARTS: &str = "memory as a whole: the limit holds for the privat
 const PIDS_IN_PARTS: &str =
     "pids as a whole: the limit holds for each user, and root inside can be any of them";
 
-pub(crate) fn receipt(ready: &SandboxUp, spec: &MachineSpec, plan: &Plan) -> Receipt {
+pub(crate) fn receipt(ready: &SandboxReady, spec: &MachineSpec, plan: &Plan) -> Receipt {
     let network = spec.network;
     let uid = ready.uid.unwrap_or(plan.who.inside.uid);
     let mut receipt = Receipt::new(plan.rung, network, format!("{} ({uid})", plan.who.name));

@@ -34,7 +34,7 @@ pub(crate) fn because(failure: &BootFailure) -> String {
 }
 
 /// What helps where user namespaces can be had but are of no use.
-fn way_out(failure: &BootFailure) -> Option<String> {
+fn remedy(failure: &BootFailure) -> Option<String> {
     let denied = [Errno::PERM, Errno::ACCESS].map(Errno::raw_os_error).contains(&failure.errno);
     let (file, forbids, command) = SETTINGS[0];
     if denied && fs::read_to_string(file).is_ok_and(|value| value.trim() == forbids) {
@@ -94,7 +94,7 @@ pub(crate) fn refused(failure: &BootFailure) -> Error {
         let error = Error::new(kind, message)
             .with_context("step", failure.step.as_str())
             .with_errno(failure.errno);
-        return match failure.hint.clone().or_else(|| way_out(failure)) {
+        return match failure.hint.clone().or_else(|| remedy(failure)) {
             Some(hint) => error.with_hint(hint),
             None => error,
         };

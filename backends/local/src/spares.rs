@@ -34,14 +34,14 @@ const KEPT: Duration = Duration::from_secs(30);
 const END: Duration = Duration::from_secs(10);
 
 /// A warden that has a base and no session.
-pub(crate) struct IdleWarden {
+pub(crate) struct SpareWarden {
     pub(crate) warden: Warden,
     /// It ends when this closes, unless a session lives in it by then.
     pub(crate) control: StdStream,
     base_spec: BaseSpec,
 }
 
-impl IdleWarden {
+impl SpareWarden {
     /// Takes a warden that was executed ahead, or has one forked by a zygote, or executes one. Its
     /// base is built while this process does other things.
     pub(crate) async fn start(
@@ -100,7 +100,7 @@ struct SpareState {
     had_session: bool,
     /// Whether a base is being built.
     is_coming: bool,
-    spare: Option<IdleWarden>,
+    spare: Option<SpareWarden>,
     /// How many there were.
     count: u64,
     /// Where wardens come from; it goes with a spare that nobody asked for.
@@ -117,7 +117,7 @@ impl Spares {
     }
 
     /// The one that is ready, if it is like this.
-    pub(crate) fn take(&self, base_spec: &BaseSpec) -> Option<IdleWarden> {
+    pub(crate) fn take(&self, base_spec: &BaseSpec) -> Option<SpareWarden> {
         self.state().spare.take_if(|spare| spare.base_spec == *base_spec)
     }
 
@@ -127,7 +127,7 @@ impl Spares {
         state.spare.is_some() || state.zygote.is_some() || state.is_early
     }
 
-    fn take_nth(&self, number: u64) -> Option<IdleWarden> {
+    fn take_nth(&self, number: u64) -> Option<SpareWarden> {
         let mut state = self.state();
         if state.count != number {
             return None;
@@ -189,7 +189,7 @@ impl Spares {
         // Nobody waits for one any more whose client is gone.
         spares.upgrade()?;
         let zygote = Self::open_zygote(spares, guest, &base_spec).await;
-        let laid = IdleWarden::start(guest, None, zygote, base_spec).await;
+        let laid = SpareWarden::start(guest, None, zygote, base_spec).await;
         let spares = spares.upgrade()?;
         let (unfit, count) = {
             let mut state = spares.state();

@@ -54,7 +54,7 @@ impl Zygote {
     pub(crate) async fn start(guest: &GuestBinary, base_spec: &BaseSpec) -> io::Result<Self> {
         let (near, far) = StdStream::pair()?;
         let mut near = warden_client::to_tokio(near)?;
-        Warden::Own(command(guest, far, &["nursery"]).spawn()?).reap_in_background();
+        Warden::Own(command(guest, far, &["zygote"]).spawn()?).reap_in_background();
         warden_client::send(&mut near, base_spec).await?;
         let (stream, base_spec) = (Mutex::new(Some(near)), base_spec.clone());
         Ok(Self { stream, base_spec, caller: Credentials::now()? })

@@ -18,7 +18,7 @@ use processes::{children, guests};
 
 /// What sessions of this test could leave behind; others may come and go meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Holdings {
+struct HeldResources {
     descriptors: Vec<String>,
     children: Vec<String>,
     guests: usize,
@@ -28,7 +28,7 @@ struct Holdings {
     files: usize,
 }
 
-impl Holdings {
+impl HeldResources {
     fn of(home: &Path, ids: &[SessionId]) -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let home_text = fs::canonicalize(home).unwrap().to_string_lossy().into_owned();
@@ -124,16 +124,16 @@ fn leaves_nothing_of_two_hundred_sessions() {
     };
     // What is made once, such as the index and its thread, is made now.
     let mut ids = many(0..4);
-    let before = Holdings::of(home.path(), &ids);
+    let before = HeldResources::of(home.path(), &ids);
     assert_eq!((before.guests, before.folders, before.children.len()), (0, 0, 0));
     assert_eq!((before.mounts, before.cgroups), (0, 0));
     ids.extend(many(0..total));
     // A warden whose session was let go of is collected in its own time.
     let deadline = Instant::now() + Duration::from_secs(20);
-    while Holdings::of(home.path(), &ids) != before && Instant::now() < deadline {
+    while HeldResources::of(home.path(), &ids) != before && Instant::now() < deadline {
         std::thread::yield_now();
     }
-    assert_eq!(Holdings::of(home.path(), &ids), before);
+    assert_eq!(HeldResources::of(home.path(), &ids), before);
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let left = format!("sleep\0{}\0", nap());

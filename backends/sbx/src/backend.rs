@@ -11,7 +11,7 @@ use bastide::host::process_identity::ended;
 use bastide::host::{make_private, remove_folder, token};
 use bastide::model::manifest::DEFAULT_ROOT;
 use bastide::{
-    Backend, Booted, Condition, Connection, Error, ErrorKind, Isolation, Machine, MachineEnd,
+    Backend, Booted, Condition, Connection, Error, ErrorKind, Isolation, Machine, MachineExit,
     MachineSpec, MachineStatus, NetworkAccess, Origin, Orphans, Result, Rung, SessionFolder,
     SessionId, SweepMode,
 };
@@ -23,9 +23,9 @@ use crate::boot::{Boot, end, workspace_of};
 use crate::codex;
 use crate::dial::dial;
 use crate::dialect::Dialect;
-use crate::journal::{Journal, remove, stop};
 use crate::options::SbxOptions;
 use crate::program::Sbx;
+use crate::resource_record::{ResourceRecord, remove, stop};
 use crate::state::{State, note_use, own_prefix, own_state, sandbox_name, state_of};
 
 /// The word users choose this backend by.
@@ -106,7 +106,7 @@ impl Backend for SbxBackend {
         let sandbox = sandbox_name(&self.home, folder.id())?;
         // One that was there before is made again as it was.
         let like = spec.like.as_ref().map(|id| folder.path().with_file_name(id.as_str()));
-        let before = Journal::load(like.as_deref().unwrap_or(folder.path()))?;
+        let before = ResourceRecord::load(like.as_deref().unwrap_or(folder.path()))?;
         let options = match before {
             Some(before) => &before.made_with.complete(self.options.clone())?,
             None => &self.options,
@@ -142,7 +142,7 @@ impl Backend for SbxBackend {
 
     async fn inspect(&self, machine: &Machine) -> Result<MachineStatus> {
         let (_, Some(state)) = own_state(&self.home, machine)? else {
-            return Ok(MachineStatus::Ended(MachineEnd::unseen(COPIED)));
+            return Ok(MachineStatus::Ended(MachineExit::unrecorded(COPIED)));
         };
         let keeper = state.keeper.open().map_err(|error| {
             let message = format!("cannot look at session {}: {error}", machine.id);
@@ -157,8 +157,8 @@ impl Backend for SbxBackend {
                 let why = "its guest ended, and the sandbox runs on".to_owned();
                 Ok(MachineStatus::Broken { why })
             }
-            Some(_) => Ok(MachineStatus::Ended(MachineEnd::unseen("its sandbox was stopped"))),
-            None => Ok(MachineStatus::Ended(MachineEnd::unseen("its sandbox is gone"))),
+            Some(_) => Ok(MachineStatus::Ended(MachineExit::unrecorded("its sandbox was stopped"))),
+            None => Ok(MachineStatus::Ended(MachineExit::unrecorded("its sandbox is gone"))),
         }
     }
 
@@ -171,8 +171,8 @@ impl Backend for SbxBackend {
     async fn destroy(&self, machine: &Machine) -> Result<()> {
         let (dir, state) = own_state(&self.home, machine)?;
         if let Some(state) = state {
-            match Journal::load(&dir)? {
-                Some(journal) => journal.take_back(&dir).await?,
+            match ResourceRecord::load(&dir)? {
+                Some(journal) => journal.release(&dir).await?,
                 None => remove(&Sbx::new(&state.program), &state.sandbox).await?,
             }
             end_keeper(&state).await?;
@@ -182,10 +182,10 @@ impl Backend for SbxBackend {
 
     async fn discard(&self, folder: &Path) -> Result<()> {
         let is_copy = Origin::of(folder).is_ok_and(|origin| origin == Origin::Copied);
-        if let Some(journal) = Journal::load(folder)?
+        if let Some(journal) = ResourceRecord::load(folder)?
             && !is_copy
         {
-            journal.take_back(folder).await?;
+            journal.release(folder).await?;
         }
         self.remove_folder(folder, "remove").await
     }

@@ -18,7 +18,8 @@ use bastide::{
 use bastide_guest_bin::GuestBinary;
 use bastide_proto::boot::{Resolver, ResourceLimits};
 use bastide_proto::container::{
-    BIN_PATH, ContainerReport, ContainerSpec, ContainerUp, FOLDER, GUEST_PATH, MAX_SPEC, RUN_PATH,
+    BIN_PATH, ContainerReady, ContainerReport, ContainerSpec, FOLDER, GUEST_PATH, MAX_SPEC,
+    RUN_PATH,
 };
 use bastide_proto::hello::Token;
 use bastide_proto::{GuestPath, LENGTH_BYTES, prefixed_length};
@@ -27,13 +28,15 @@ use tokio::time::{Instant, timeout};
 
 use crate::backend::NAME;
 use crate::codex;
+use crate::defaults::SandboxDefaults;
 use crate::dial::{DialStream, dial};
 use crate::dialect::Dialect;
+use crate::exec_log;
 use crate::global::{ANSWER, SIGN_IN, is_stored, sign_in, store};
-use crate::journal::{Journal, SandboxSettings, stop};
 use crate::options::SbxOptions;
 use crate::program::{Call, Sbx, refused};
 use crate::receipt::receipt;
+use crate::resource_record::{ResourceRecord, SandboxSettings, SignInLock, stop};
 use crate::state::State;
 
 /// How long a sandbox may take to be made: its image may have to be fetched first.
@@ -57,9 +60,6 @@ const AGENT: &str = "shell";
 /// How the command inside ends that looks for what can be written to, and found something.
 const WRITABLE: i32 = 73;
 
-/// The most variables a sandbox is believed to have.
-const MOST_VARIABLES: usize = 1000;
-
 /// Everything a boot needs.
 #[derive(Debug)]
 pub(crate) struct Boot<'a> {
@@ -74,23 +74,17 @@ pub(crate) struct Boot<'a> {
     pub(crate) root: Option<GuestPath>,
 }
 
-/// What a sandbox says about itself.
-#[derive(Debug, Default)]
-struct SandboxDefaults {
-    user: String,
-    environment: Vec<(String, String)>,
-}
-
 impl Boot<'_> {
     /// Brings the sandbox of a session up.
     pub(crate) async fn run(self) -> Result<Booted> {
         let token = token::load_or_make(self.folder.path()).map_err(|error| self.failed(&error))?;
-        let journal = Journal::load(self.folder.path())?;
+        let journal = ResourceRecord::load(self.folder.path())?;
         let was_there = match &journal {
             Some(_) => self.sbx.find(&self.sandbox).await?.is_some(),
             None => false,
         };
-        let mut journal = journal.unwrap_or_else(|| Journal {
+        let made_with = SandboxSettings::of(self.options);
+        let mut journal = journal.unwrap_or_else(|| ResourceRecord {
             program: self.sbx.program().to_owned(),
             sandbox: self.sandbox.clone(),
             signed_in: Vec::new(),
@@ -98,32 +92,36 @@ impl Boot<'_> {
             made_with: SandboxSettings::default(),
             lacks_rules: false,
         });
-        journal.made_with = SandboxSettings::of(self.options);
-        journal.store(self.folder.path()).map_err(|error| self.failed(&error))?;
+        self.note(&mut journal, |journal| journal.made_with = made_with).await?;
         match self.start(&token, &mut journal, was_there).await {
             Ok(booted) => Ok(booted),
             Err(error) => {
                 // The first failure is the one to tell; a sweep tries again.
                 match was_there || !self.folder.is_new() {
                     true => drop(stop(self.sbx, &self.sandbox).await),
-                    false => drop(journal.take_back(self.folder.path()).await),
+                    false => drop(journal.release(self.folder.path()).await),
                 }
                 Err(error)
             }
         }
     }
 
-    async fn start(&self, token: &Token, journal: &mut Journal, was_there: bool) -> Result<Booted> {
+    async fn start(
+        &self,
+        token: &Token,
+        journal: &mut ResourceRecord,
+        was_there: bool,
+    ) -> Result<Booted> {
         self.sign_in(journal).await?;
         if !was_there {
             // On record first: one that is found later, and has no rules yet, is not taken for one that has them.
-            self.note_rules(journal, true)?;
+            self.note(journal, |journal| journal.lacks_rules = true).await?;
             self.make().await?;
         }
-        self.give_what_is_its_own(journal).await?;
+        self.set_rules_and_secrets(journal).await?;
         self.install_guest().await?;
         self.check_read_only().await?;
-        let defaults = self.defaults().await?;
+        let defaults = SandboxDefaults::read(self.sbx, &self.sandbox, INSIDE).await?;
         let keeper = self.keep_guest()?;
         if let Err(error) = note_keeper(self.folder.path(), &keeper) {
             end(&keeper);
@@ -172,7 +170,13 @@ impl Boot<'_> {
 
     /// Signs in where that was asked for. It holds for the whole machine, so what was not there before is
     /// put on record first, and forgotten with the session.
-    async fn sign_in(&self, journal: &mut Journal) -> Result<()> {
+    async fn sign_in(&self, journal: &mut ResourceRecord) -> Result<()> {
+        if self.options.oauth_refresh.is_empty() && self.options.oauth.is_empty() {
+            return Ok(());
+        }
+        let _alone = SignInLock::take(self.folder.path()).await?;
+        // Others leave their sign-ins to sessions that rely on them.
+        *journal = ResourceRecord::load(self.folder.path())?.unwrap_or_else(|| journal.clone());
         let refreshed = self.options.oauth_refresh.iter().map(|service| (service, true));
         let asked = self.options.oauth.iter().map(|service| (service, false));
         for (service, always) in refreshed.chain(asked) {
@@ -267,8 +271,18 @@ impl Boot<'_> {
         Ok(folders)
     }
 
-    fn note_rules(&self, journal: &mut Journal, lacks_rules: bool) -> Result<()> {
-        journal.lacks_rules = lacks_rules;
+    /// Puts something on record, beside what others put there meanwhile: their sign-ins, if it relies on one.
+    async fn note(
+        &self,
+        journal: &mut ResourceRecord,
+        change: impl FnOnce(&mut ResourceRecord),
+    ) -> Result<()> {
+        let mut _alone = None;
+        if !journal.uses.is_empty() {
+            _alone = Some(SignInLock::take(self.folder.path()).await?);
+            *journal = ResourceRecord::load(self.folder.path())?.unwrap_or_else(|| journal.clone());
+        }
+        change(journal);
         journal.store(self.folder.path()).map_err(|error| self.failed(&error))
     }
 
@@ -286,10 +300,10 @@ impl Boot<'_> {
     }
 
     /// Rules and secrets of this one sandbox, which go with it.
-    async fn give_what_is_its_own(&self, journal: &mut Journal) -> Result<()> {
+    async fn set_rules_and_secrets(&self, journal: &mut ResourceRecord) -> Result<()> {
         if journal.lacks_rules {
             self.give_rules().await?;
-            self.note_rules(journal, false)?;
+            self.note(journal, |journal| journal.lacks_rules = false).await?;
         }
         for (service, value) in &self.options.secrets {
             let args = self.dialect.set_secret(Some(&self.sandbox), service);
@@ -341,36 +355,12 @@ impl Boot<'_> {
             .with_hint("use another backend, or the mode `clone` for a run"))
     }
 
-    /// Whom commands are, and with which variables they start: sentinels and proxies are among them.
-    async fn defaults(&self) -> Result<SandboxDefaults> {
-        let script = "id -u && id -g && exec env -0";
-        let output =
-            self.sbx.check_call(&["exec", &self.sandbox, "sh", "-c", script], INSIDE).await?;
-        let text = output.text();
-        let mut lines = text.splitn(3, '\n');
-        let (uid, gid) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-        let is_id = |text: &str| text.parse::<u32>().is_ok();
-        if !is_id(uid) || !is_id(gid) {
-            let message = format!("the sandbox {} does not say whom commands are", self.sandbox);
-            return Err(Error::new(ErrorKind::BackendLost, message));
-        }
-        // Each user has a home of its own, which the guest knows.
-        let own = ["HOME", "PWD", "OLDPWD", "SHLVL", "_", "TERM"];
-        let variables = lines.next().unwrap_or_default().split('\0').take(MOST_VARIABLES);
-        let variables = variables.filter_map(|variable| variable.split_once('='));
-        let environment = variables
-            .filter(|(name, _)| !own.contains(name))
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect();
-        Ok(SandboxDefaults { user: format!("{uid}:{gid}"), environment })
-    }
-
     /// Starts the guest. The command that runs it stays for as long as the sandbox does: sandboxes in which
     /// nothing runs are stopped.
     fn keep_guest(&self) -> Result<ProcessIdentity> {
         let args = ["exec", "-u", "root", &self.sandbox, GUEST_PATH, "container"];
         let started = || -> io::Result<ProcessIdentity> {
-            let log = fs::File::create(self.folder.path().join("keeper.log"))?;
+            let log = exec_log::open(self.folder.path())?;
             let mut command = self.sbx.command(&args);
             command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
             let child = command.spawn()?;
@@ -386,7 +376,7 @@ impl Boot<'_> {
         defaults: &SandboxDefaults,
         token: &Token,
         keeper: &ProcessIdentity,
-    ) -> Result<(DialStream, ContainerUp)> {
+    ) -> Result<(DialStream, ContainerReady)> {
         let spec = self.container_spec(defaults, token);
         let message = bastide_proto::encode_prefixed(&spec);
         let message = message.map_err(|error| self.failed(&io::Error::other(error)))?;
@@ -405,9 +395,9 @@ impl Boot<'_> {
             };
             let is_gone = keeper.open().is_ok_and(|process| process.is_none());
             if is_gone || Instant::now() >= deadline {
-                let log = fs::read(self.folder.path().join("keeper.log")).unwrap_or_default();
-                let output: String =
-                    String::from_utf8_lossy(&log).trim().chars().take(500).collect();
+                // What it said last may be on its way into the log.
+                tokio::time::sleep(AGAIN).await;
+                let output = exec_log::read(self.folder.path());
                 let message =
                     format!("the guest did not start in sandbox {}: {why} {output}", self.sandbox);
                 return Err(Error::new(ErrorKind::AgentLost, message.trim_end()));

@@ -146,7 +146,7 @@ impl Sbx {
         let failed = |error: io::Error| {
             Error::new(ErrorKind::Io, format!("cannot call `{}`: {error}", line(args)))
         };
-        match timeout(most, converse(&mut child, call)).await {
+        match timeout(most, communicate(&mut child, call)).await {
             Ok(output) => {
                 group.forget();
                 output.map_err(failed)
@@ -211,7 +211,7 @@ fn line<W: AsRef<OsStr>>(args: &[W]) -> String {
 }
 
 /// Gives a call its input and hears it to its end.
-async fn converse(child: &mut Child, call: Call<'_>) -> io::Result<Output> {
+async fn communicate(child: &mut Child, call: Call<'_>) -> io::Result<Output> {
     let (input, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
         if let (Some(mut pipe), Some(input)) = (input, call.input) {

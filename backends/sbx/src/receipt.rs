@@ -2,7 +2,7 @@
 
 use bastide::MachineSpec;
 use bastide::model::receipt::{Limit, Limits, NetworkAccess, Receipt, Rung};
-use bastide_proto::container::ContainerUp;
+use bastide_proto::container::ContainerReady;
 
 use crate::dialect::Dialect;
 use crate::options::SbxOptions;
@@ -14,7 +14,7 @@ pub(crate) fn receipt(
     dialect: Dialect,
     spec: &MachineSpec,
     options: &SbxOptions,
-    up: &ContainerUp,
+    up: &ContainerReady,
 ) -> Receipt {
     let name = up.user_name.as_deref().unwrap_or("user");
     let user = format!("{name} ({})", up.user.uid);
@@ -72,7 +72,7 @@ fn network(receipt: &mut Receipt, network: NetworkAccess, options: &SbxOptions) 
     }
 }
 
-fn limits(spec: &MachineSpec, up: &ContainerUp, is_stand_in: bool) -> Limits {
+fn limits(spec: &MachineSpec, up: &ContainerReady, is_stand_in: bool) -> Limits {
     let asked = &spec.limits;
     let limit =
         |asked: Option<u64>, by: Option<String>| Limit { asked, enforced_by: asked.and(by) };

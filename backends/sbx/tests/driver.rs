@@ -221,13 +221,13 @@ async fn a_secret_without_a_source_is_named_with_the_call_that_stores_it() {
 async fn test_docker_sbx_sets_oauth_secret() {
     let setting = Setting::new("0.28.0");
     let from = SecretSources { oauth: vec!["openai".to_owned()], ..SecretSources::default() };
-    let heard = std::sync::Mutex::new(String::new());
-    let listener = |line: &str| heard.lock().unwrap().push_str(line);
+    let received = std::sync::Mutex::new(String::new());
+    let listener = |line: &str| received.lock().unwrap().push_str(line);
     let lines: Option<bastide_sbx::LineListener<'_>> = Some(&listener);
     global::ensure_agent_secret(&setting.sbx(), "codex", &from, LONG, lines).await.unwrap();
     let want = ["secret ls -g --service openai", "secret set -g openai --oauth"];
     assert_eq!(setting.calls_of("secret"), want);
-    assert!(heard.lock().unwrap().contains("ABCD-EFGH"));
+    assert!(received.lock().unwrap().contains("ABCD-EFGH"));
 }
 
 #[tokio::test]

@@ -15,6 +15,6 @@ pub mod zip;
 pub use entry_path::EntryPath;
 pub use limits::{ArchiveLimits, copy_input};
 pub use plan::{
-    Action, ArchiveScheme, Existing, Extraction, Obstacle, StepName, TarRestore, UnpackStep,
+    Action, ArchiveScheme, Extraction, Obstacle, OnConflict, StepName, TarRestore, UnpackStep,
     check_tar_for_extraction,
 };

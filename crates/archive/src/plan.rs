@@ -30,7 +30,7 @@ use bastide_model::error::raise;
 
 /// What to do with whatever is in a step's place already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Existing {
+pub enum OnConflict {
     /// A file or link there is removed first, and so is a link or file where a folder should be. A
     /// folder where something else should be is an obstacle.
     Replaced,
@@ -74,7 +74,7 @@ pub struct UnpackStep<'a> {
     /// The place, below the folder.
     pub path: EntryPath,
     /// What to do with what is there.
-    pub existing: Existing,
+    pub existing: OnConflict,
     /// What to make.
     pub action: Action<'a>,
     /// The permissions that the archive of a workspace has for it, for executors that keep all of them.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bastide::snapshot::store::{SaveOptions, SaveReport};
 use bastide::{
     Backend, Client, Error, ErrorKind, JournalLog, Result, ResumeOptions, Saved, Session,
-    SessionId, SessionInfo, Store, SweepOptions, SweepReport, Swept, Usage,
+    SessionId, SessionInfo, Store, SweepItem, SweepOptions, SweepReport, Usage,
 };
 use bastide_docker::{DockerBackend, DockerOptions};
 use bastide_kubernetes::{ClusterAccess, KubernetesBackend, KubernetesOptions};
@@ -58,8 +58,19 @@ pub(crate) fn kubernetes_backend(
     options: KubernetesOptions,
     progress: impl Fn(&str) + Send + Sync + 'static,
 ) -> Result<Arc<dyn Backend>> {
-    let backend = KubernetesBackend::new(config::home()?, access, options)?;
+    let mut backend = KubernetesBackend::new(config::home()?, access, options)?;
+    if let Ok(program) = std::env::current_exe() {
+        // A command is over when it has said the address of a port.
+        let args = ["kubernetes", "hold-ports"].map(str::to_owned);
+        backend = backend.with_port_program(program, args.to_vec());
+    }
     Ok(Arc::new(backend.with_progress(progress)))
+}
+
+/// What is known of pods in general: where a session is, it says itself.
+pub(crate) fn pods_backend() -> Result<KubernetesBackend> {
+    let access = ClusterAccess::new(config::kubeconfig());
+    KubernetesBackend::new(config::home()?, access, KubernetesOptions::default())
 }
 
 /// A client that knows the snapshots of this home, and tells whoever is to hear of it.
@@ -243,9 +254,9 @@ impl Clients {
     }
 
     /// Does what is left to do about sessions that their leases deleted.
-    pub(crate) async fn settle_deletions(&self) {
+    pub(crate) async fn finish_deletions(&self) {
         // Whichever backend they were on.
-        self.local.settle_deletions().await;
+        self.local.finish_deletions().await;
     }
 
     /// Every session there is, the oldest first.
@@ -283,7 +294,7 @@ impl Clients {
             last.failed.splice(0..0, report.failed);
             last.ended.splice(0..0, report.ended);
             // Each of them finds those that nobody can tell whose they are.
-            let is_new = |swept: &Swept| !last.unclear.contains(swept);
+            let is_new = |swept: &SweepItem| !last.unclear.contains(swept);
             let unclear: Vec<_> = report.unclear.into_iter().filter(is_new).collect();
             last.unclear.splice(0..0, unclear);
             report = last;

@@ -8,16 +8,18 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bastide::{Command, Exit, Output, OutputEvent, Process, ProcessId, Reason, Result, Session};
+use bastide::{
+    Command, Exit, ExitReason, Output, OutputEvent, Process, ProcessId, Result, Session,
+};
 use serde_json::{Map, Value, json};
 
 use crate::stdin::{Stdin, feed};
 use crate::terminal;
 use crate::ui::Ui;
 
-pub(crate) use end::{EndNotes, finish, finish_lent};
+pub(crate) use end::{EndNotes, finish, finish_attached};
 pub(crate) use interrupts::{Interrupts, StopSignal};
-pub(crate) use network::NetworkTrouble;
+pub(crate) use network::NetworkErrorScanner;
 
 use interrupts::{WaitOutcome, wait};
 
@@ -42,7 +44,7 @@ impl StreamOptions {
 #[derive(Debug)]
 pub(crate) enum CommandEnd {
     /// It ended, or was killed for a signal that came to us.
-    Ended(Exit, NetworkTrouble),
+    Ended(Exit, NetworkErrorScanner),
     /// A signal of this number came to us while it had our terminal.
     Signalled(i32),
 }
@@ -57,13 +59,13 @@ pub(crate) async fn stream(
 ) -> Result<CommandEnd> {
     if streams.terminal && streams.reads {
         let mut process = session.spawn(command).await?;
-        let mut trouble = NetworkTrouble::default();
-        return match terminal::lend(ui, &mut process, false, &mut trouble).await? {
-            terminal::AttachEnd::Ended(exit) => Ok(CommandEnd::Ended(exit, trouble)),
+        let mut network_errors = NetworkErrorScanner::default();
+        return match terminal::attach(ui, &mut process, false, &mut network_errors).await? {
+            terminal::AttachEnd::Ended(exit) => Ok(CommandEnd::Ended(exit, network_errors)),
             terminal::AttachEnd::Left => {
                 // Nobody is left to type.
-                let exit = Exit { reason: Reason::Detached, code: 0, detail: None };
-                Ok(CommandEnd::Ended(exit, trouble))
+                let exit = Exit { reason: ExitReason::Detached, code: 0, detail: None };
+                Ok(CommandEnd::Ended(exit, network_errors))
             }
             terminal::AttachEnd::Signalled(number) => Ok(CommandEnd::Signalled(number)),
         };
@@ -73,8 +75,8 @@ pub(crate) async fn stream(
     let mut process = session.spawn(command).await?;
     let feeding = stdin.map(|stdin| tokio::spawn(feed(process.writer(), stdin)));
     let id = process.id();
-    let mut trouble = NetworkTrouble::default();
-    let following = follow_with(ui, &mut process, |chunk| trouble.look(chunk));
+    let mut network_errors = NetworkErrorScanner::default();
+    let following = follow_with(ui, &mut process, |chunk| network_errors.look(chunk));
     let WaitOutcome { outcome, killed_for } = wait(session, id, &mut interrupts, following).await;
     if let Some(feeding) = feeding {
         feeding.abort();
@@ -88,11 +90,11 @@ pub(crate) async fn stream(
         (None, Some(outcome)) => outcome?,
         (None, None) => cancelled(0),
     };
-    Ok(CommandEnd::Ended(exit, trouble))
+    Ok(CommandEnd::Ended(exit, network_errors))
 }
 
 fn cancelled(number: i32) -> Exit {
-    Exit { reason: Reason::Cancelled, code: 128 + number, detail: None }
+    Exit { reason: ExitReason::Cancelled, code: 128 + number, detail: None }
 }
 
 /// Passes on what a process says until it ends.

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         }
     });
     // What happened is on record and with whoever is to hear of it before we end.
-    runtime.block_on(bastide::events::settle());
+    runtime.block_on(bastide::events::flush_all());
     // Nothing that still waits somewhere, such as for input nobody will type, is worth waiting for.
     runtime.shutdown_background();
     done.unwrap_or_else(|error| ui.failure(&error))
@@ -119,7 +119,7 @@ impl Task {
             Self::Run(args) => commands::run::run(ui, args).await,
             Self::Agent(args) => commands::agent::run(ui, args).await,
             Self::Sbx(args) => commands::sbx::run(ui, args).await,
-            Self::Kubernetes(args) => commands::kubernetes::run(ui, args),
+            Self::Kubernetes(args) => commands::kubernetes::run(ui, args).await,
             Self::Create(args) => commands::create::run(ui, args).await,
             Self::Exec(args) => commands::exec::run(ui, args).await,
             Self::Shell(args) => commands::shell::run(ui, args).await,

@@ -8,7 +8,7 @@ use bastide::{Error, ErrorKind, Exit, Process, Result};
 use rustix::termios::tcgetwinsize;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::foreground::{NetworkTrouble, follow_with};
+use crate::foreground::{NetworkErrorScanner, follow_with};
 use crate::stdin::Stdin;
 use crate::ui::Ui;
 use guard::{Guard, TerminalSignal};
@@ -40,12 +40,12 @@ pub(crate) enum AttachEnd {
 }
 
 /// Gives a process on a terminal the use of ours until it ends, or a signal ends us. With `may_leave`,
-/// Ctrl-] lets go of it before. What it says is looked through for `trouble`.
-pub(crate) async fn lend(
+/// Ctrl-] lets go of it before. What it says is looked through for `network_errors`.
+pub(crate) async fn attach(
     ui: &mut Ui,
     process: &mut Process,
     may_leave: bool,
-    trouble: &mut NetworkTrouble,
+    network_errors: &mut NetworkErrorScanner,
 ) -> Result<AttachEnd> {
     let failed = |error: io::Error| Error::new(ErrorKind::Io, format!("the terminal: {error}"));
     let mut resized = signal(SignalKind::window_change()).map_err(failed)?;
@@ -78,7 +78,7 @@ pub(crate) async fn lend(
         }
     };
     tokio::select! {
-        exit = follow_with(ui, process, |chunk| trouble.look(chunk)) => exit.map(AttachEnd::Ended),
+        exit = follow_with(ui, process, |chunk| network_errors.look(chunk)) => exit.map(AttachEnd::Ended),
         returned = typing => returned,
     }
 }

@@ -126,7 +126,7 @@ pub(crate) async fn copy(
                 copied.files += 1;
                 meter.entry();
             }
-            Kind::Link(target) => match way_out(&path, target) {
+            Kind::Link(target) => match leads_outside(&path, target) {
                 // A link in a session leads nowhere but into the session.
                 Some(leads) if matches!(to, Sink::Host(_)) => {
                     copied.left_out.push(format!("{path}: the link {leads} out, to {target}"));
@@ -184,7 +184,7 @@ impl<'a> CopyProgress<'a> {
 /// A link goes up only from the folder it is in, which is a real one of the copy, and down from there.
 /// Where a `..` comes after a name it cannot be told: the name may be another link, and what is above that
 /// one's target anything. So no chain of such links leads out, however long it is.
-fn way_out(path: &str, target: &str) -> Option<&'static str> {
+fn leads_outside(path: &str, target: &str) -> Option<&'static str> {
     if target.starts_with('/') {
         return Some("leads");
     }
@@ -275,7 +275,7 @@ mod tests {
             ("", "..", Some("leads")),
         ];
         for (path, target, want) in cases {
-            assert_eq!(way_out(path, target), want, "{path} -> {target}");
+            assert_eq!(leads_outside(path, target), want, "{path} -> {target}");
         }
     }
 

@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub use bastide_proto::boot::ResourceLimits;
 pub use bastide_proto::warden::{LeaseState, LeaseUpdate};
 pub use host_mounts::{HostMount, HostMountState, HostMountStatus, HostMounts};
-pub(crate) use keep_alive::hold as hold_descriptors;
+pub(crate) use keep_alive::lock_for_fork as hold_descriptors;
 pub use keep_alive::{KeepAlive, KeepAliveHandle};
 pub use session_id::SessionId;
 
@@ -136,8 +136,13 @@ pub trait Backend: fmt::Debug + Send + Sync {
     }
 
     /// Whether a machine ends by a clock of its own, unless its guest is told to go on without whoever made it.
-    fn lets_go_by_link(&self) -> bool {
+    fn detaches_by_link(&self) -> bool {
         false
+    }
+
+    /// After how long without a call a link is closed, to be opened again with the next, where open ones cost something.
+    fn idle_link(&self) -> Option<Duration> {
+        None
     }
 
     /// Does what else is to be done when such a machine was told so.
@@ -145,7 +150,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// Fails if it would not go on.
-    async fn let_go(&self, machine: &Machine) -> Result<()> {
+    async fn detach_machine(&self, machine: &Machine) -> Result<()> {
         let _ = machine;
         Ok(())
     }
@@ -252,13 +257,13 @@ pub enum MachineStatus {
         hint: String,
     },
     /// It does not run.
-    Ended(MachineEnd),
+    Ended(MachineExit),
 }
 
 /// How a machine ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct MachineEnd {
+pub struct MachineExit {
     /// When, in milliseconds since 1970, if that was recorded.
     pub at_ms: Option<u64>,
     /// The reason: `stopped`, `agent_lost`, `backend_lost`, or `abandoned` if its owner was gone
@@ -268,7 +273,7 @@ pub struct MachineEnd {
     pub detail: String,
 }
 
-impl MachineEnd {
+impl MachineExit {
     /// Whether its owner was gone before it released the machine.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
@@ -282,7 +287,7 @@ impl MachineEnd {
     }
 
     /// An end that was not recorded.
-    pub fn unseen(detail: impl Into<String>) -> Self {
+    pub fn unrecorded(detail: impl Into<String>) -> Self {
         Self { at_ms: None, reason: "backend_lost".to_owned(), detail: detail.into() }
     }
 }

@@ -7,13 +7,15 @@ pub(crate) mod dependencies;
 mod egress;
 mod events;
 mod fork;
-mod lease;
+pub(crate) mod lease;
 mod lifetime;
 mod options;
 mod removal;
 mod reserved_paths;
 mod resume;
+mod stop;
 mod sweep;
+mod usage;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,6 +26,7 @@ use bastide_model::policy::Policy;
 use bastide_model::receipt::{Isolation, NetworkAccess};
 use bastide_model::snapshot::{Snapshot, SnapshotSpec};
 use bastide_model::{Manifest, PathGrant, Registry};
+use bastide_proto::GuestPathError;
 
 use crate::backend::{Backend, Grant, MachineSpec, ResourceLimits, SessionId};
 use crate::client::dependencies::Dependencies;
@@ -35,18 +38,18 @@ use crate::session::lifecycle::{ConcurrencyLimits, ProgressListener};
 use crate::snapshot::SnapshotTypes;
 use crate::state::{SessionName, State};
 use crate::workspace::GitOptions;
-use crate::{Error, ErrorClass, ErrorKind, Result};
+use crate::{ErrorClass, Result};
 
 pub(crate) use create::uuid_of;
 pub(crate) use events::credentials;
 use fork::ForkSource;
-pub(crate) use lease::hold_off;
-pub use lease::{LeaseChange, LeaseEnd, LeaseOptions, LeaseStatus};
+pub(crate) use lease::suspend_expiry;
+pub use lease::{ExpiryAction, LeaseChange, LeaseOptions, LeaseStatus};
 pub use lifetime::{SessionInfo, SessionStatus};
-pub(crate) use removal::{Removal, shut_down};
+pub(crate) use removal::{Removal, begin_saving, shut_down};
 pub use reserved_paths::runs_home;
 pub use resume::ResumeOptions;
-pub use sweep::{SweepOptions, SweepReport, Swept};
+pub use sweep::{SweepItem, SweepOptions, SweepReport};
 
 /// The root of a workspace that nobody chose.
 pub(crate) const DEFAULT_ROOT: &str = "/workspace";
@@ -182,7 +185,7 @@ impl CreateOptions {
 
     /// Lets the session live on when this process ends.
     #[must_use]
-    pub fn untied(mut self) -> Self {
+    pub fn detached(mut self) -> Self {
         self.tied_to_owner = false;
         self
     }
@@ -398,9 +401,9 @@ fn storage(manifest: &Manifest) -> Result<Option<Arc<Manifest>>> {
 /// machine has the host's files at all.
 fn grants(manifest: &Manifest, has_host_files: bool) -> Result<Vec<Grant>> {
     let grant = |grant: &PathGrant| {
-        let path = grant.path.parse().map_err(|error| {
-            let message = format!("granted path {:?}: {error}", grant.path);
-            Error::new(ErrorKind::InvalidInput, message)
+        let path = grant.path.parse().map_err(|error: GuestPathError| match error {
+            GuestPathError::Nul => raise::value_error("embedded null byte"),
+            _ => raise::value_error(format!("granted path {:?}: {error}", grant.path)),
         })?;
         let same = has_host_files.then_some(&grant.path);
         let host = grant.host_path.as_ref().or(same).map(PathBuf::from).unwrap_or_default();

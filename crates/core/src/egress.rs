@@ -1,15 +1,15 @@
 //! Networks with a policy: which one a session has, and what its proxy is asked.
 //!
 //! The policy of a session is on record without the values of its secrets, which are read from their sources whenever its
-//! machine is started. What the home itself says ([`FLOOR_FILE`]) comes before what any session says, each time anew.
+//! machine is started. What the home itself says ([`HOME_POLICY_FILE`]) comes before what any session says, each time anew.
 
-mod floor;
+mod home_policy;
 mod presets;
 mod shorthand;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bastide_model::policy::{Policy, SecretSpec};
@@ -18,12 +18,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 
 use crate::secrets::{ReferenceAuthor, SecretReference};
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, ErrorKind, Result};
 
 pub use bastide_proto::egress::{
     Answer, EgressRequest, EgressResponse, EgressSecret, EgressStatus, FlowStatus, PendingFlow,
 };
-pub use floor::FLOOR_FILE;
+pub use home_policy::HOME_POLICY_FILE;
+use presets::Resolved;
 pub use presets::resolve_presets;
 pub use shorthand::{ShorthandError, allow_rule, with_shorthand};
 
@@ -77,6 +78,13 @@ pub struct Egress {
     /// What package managers inside are told, where presets stand for what this machine's are set to use.
     #[serde(default)]
     pub settings: Vec<(String, String)>,
+    /// The variables that tell package managers which certificates to trust, and the files of this machine that its own are
+    /// set to trust.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<(String, PathBuf)>,
+    /// The configuration of cargo inside, where another registry stands for the usual one: no variable can say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cargo_config: Option<String>,
     /// The policy in force: with the home's rules before its own. Never stored.
     #[serde(skip)]
     pub policy: Policy,
@@ -92,10 +100,13 @@ impl Egress {
     ///
     /// If a preset or a secret means nothing here, or the home's own policy cannot be read.
     pub async fn new(own: &Policy, home: &Path, env: &EnvironmentReader) -> Result<Self> {
-        let (own, settings) = presets::resolve(own, env).await?;
+        let resolved = presets::resolve(own, env).await?;
+        let Resolved { policy, variables, certificates, cargo_config } = resolved;
         let mut egress = Self {
-            own,
-            settings,
+            own: policy,
+            settings: variables,
+            certificates,
+            cargo_config,
             placeholders: BTreeMap::new(),
             approvals: Vec::new(),
             trusts_authority: false,
@@ -128,14 +139,14 @@ impl Egress {
 
     /// The session's policy with the rules of a home before its own, and what was approved since.
     pub(crate) async fn in_force(&self, home: &Path, env: &EnvironmentReader) -> Result<Policy> {
-        let mut policy = match floor::read(home)? {
+        let mut policy = match home_policy::read(home)? {
             Some(floor) => {
                 let floor = resolve_presets(&floor, env).await?;
                 self.own.check_floor(&floor).map_err(|message| {
                     Error::new(ErrorKind::Conflict, message)
-                        .with_hint(format!("the policy of this home is {FLOOR_FILE} in it"))
+                        .with_hint(format!("the policy of this home is {HOME_POLICY_FILE} in it"))
                 })?;
-                self.own.on_floor(&floor)
+                self.own.with_floor(&floor)
             }
             None => self.own.clone(),
         };
@@ -151,7 +162,7 @@ impl Egress {
 
     /// Goes on from what a session had before: what stands inside for secrets is in the environment of programs that
     /// run, also for secrets that a policy in between does not have.
-    pub(crate) fn go_on_from(&mut self, before: &Self) {
+    pub(crate) fn inherit_placeholders(&mut self, before: &Self) {
         for (name, known) in &before.placeholders {
             self.placeholders.insert(name.clone(), known.clone());
         }
@@ -253,7 +264,7 @@ fn read_policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Policy, D::
 /// The error for a session whose network has no policy.
 pub(crate) fn no_policy(id: &impl fmt::Display) -> Error {
     Error::new(ErrorKind::Conflict, format!("the network of session {id} has no policy"))
-        .with_hint("create one with `--policy FILE` or `--allow HOST`")
+        .with_condition(Condition::PolicyMissing)
 }
 
 #[cfg(test)]
@@ -294,12 +305,12 @@ mod tests {
         let made = Egress::new(&policy(WITH_SECRET), home.path(), &env()).await.unwrap();
         let without = policy("rules:\n- allow: b.example.org\n");
         let mut between = Egress::new(&without, home.path(), &env()).await.unwrap();
-        between.go_on_from(&made);
+        between.inherit_placeholders(&made);
         let stored = serde_json::to_string(&between).unwrap();
         let mut between: Egress = serde_json::from_str(&stored).unwrap();
         between.refresh(home.path(), &env()).await.unwrap();
         let mut again = Egress::new(&policy(WITH_SECRET), home.path(), &env()).await.unwrap();
-        again.go_on_from(&between);
+        again.inherit_placeholders(&between);
         assert_eq!(again.variables(), made.variables());
         assert_eq!(again.secrets, made.secrets);
     }
@@ -317,9 +328,10 @@ mod tests {
         read.refresh(home.path(), &env()).await.unwrap();
         assert_eq!(read.policy.rules.len(), 2);
         // A home that denies it has the last word, whatever was approved.
-        std::fs::write(home.path().join(FLOOR_FILE), "rules:\n- deny: a.example.org\n").unwrap();
+        std::fs::write(home.path().join(HOME_POLICY_FILE), "rules:\n- deny: a.example.org\n")
+            .unwrap();
         read.refresh(home.path(), &env()).await.unwrap();
-        assert!(!read.policy.could_reach("a.example.org"));
+        assert!(!read.policy.may_allow_name("a.example.org"));
     }
 
     #[tokio::test]
@@ -327,7 +339,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let floor = "rules:\n- allow: api.example.org\n  inject: [{header: authorization, value: '${KEY}'}]\nsecrets:\n  KEY: \
                      {from: 'env:TOKEN'}\n";
-        std::fs::write(home.path().join(FLOOR_FILE), floor).unwrap();
+        std::fs::write(home.path().join(HOME_POLICY_FILE), floor).unwrap();
         for (own, said) in [
             ("hosts: {api.example.org: 127.0.0.1}\n", "api.example.org"),
             ("upstream: {proxy: 'http://127.0.0.1:1'}\n", "`upstream`"),
@@ -353,14 +365,15 @@ mod tests {
     async fn puts_the_rules_of_the_home_first_each_time() {
         let home = tempfile::tempdir().unwrap();
         let own = policy("rules:\n- allow: a.example.org\n");
-        std::fs::write(home.path().join(FLOOR_FILE), "rules:\n- deny: a.example.org\n").unwrap();
+        std::fs::write(home.path().join(HOME_POLICY_FILE), "rules:\n- deny: a.example.org\n")
+            .unwrap();
         let mut made = Egress::new(&own, home.path(), &env()).await.unwrap();
         assert_eq!((made.own.rules.len(), made.policy.rules.len()), (1, 2));
         assert!(made.policy.rules[0].floor);
-        std::fs::remove_file(home.path().join(FLOOR_FILE)).unwrap();
+        std::fs::remove_file(home.path().join(HOME_POLICY_FILE)).unwrap();
         made.refresh(home.path(), &env()).await.unwrap();
         assert_eq!(made.policy.rules.len(), 1);
-        std::fs::write(home.path().join(FLOOR_FILE), "rules: 7\n").unwrap();
+        std::fs::write(home.path().join(HOME_POLICY_FILE), "rules: 7\n").unwrap();
         assert!(made.refresh(home.path(), &env()).await.is_err());
     }
 }

@@ -17,14 +17,14 @@
 //! ```
 
 mod audit;
+mod http_post;
 mod otel;
-mod post;
 mod recorder;
 mod redact;
 mod sink;
 mod sink_delivery;
 mod sinks;
-mod trace;
+pub(crate) mod trace;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -46,7 +46,7 @@ pub use sink_delivery::{Report, SinkStats};
 pub use sinks::{CallbackSink, ChainedSink, HttpSink, JsonlOutbox, LineSink, WorkspaceJsonl};
 pub use trace::TraceContext;
 
-pub(crate) use audit::{Auditor, digest_of, forget_notes, hold};
+pub(crate) use audit::{Auditor, digest_of, forget_notes, lock_for_fork};
 pub(crate) use recorder::{
     Finished, OpenOperation, OperationScope, Recorder, extension, is_storage_full, operation_scope,
 };
@@ -54,9 +54,9 @@ pub(crate) use redact::Redactor;
 
 /// Waits, for a limited time, until sinks have every event of sessions that are closed and the
 /// audit logs are on disk. To be called before the process ends.
-pub async fn settle() {
-    sink_delivery::settle().await;
-    audit::settle().await;
+pub async fn flush_all() {
+    sink_delivery::flush_all().await;
+    audit::flush_all().await;
 }
 
 /// Where the events of a client's sessions go, and what they may contain.
@@ -87,7 +87,7 @@ impl EventOptions {
     }
 
     /// Whether anybody hears of anything.
-    pub(crate) fn is_heard(&self) -> bool {
+    pub(crate) fn has_listeners(&self) -> bool {
         !self.sinks.is_empty() || self.audit.is_some()
     }
 

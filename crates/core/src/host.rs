@@ -1,7 +1,7 @@
 //! What backends on this host share: private folders, identifying processes, and following paths.
 
 pub mod egress;
-mod fork;
+mod fork_guard;
 mod git;
 pub mod mounts;
 mod ownership;
@@ -21,7 +21,7 @@ use tokio::process::Command;
 
 use crate::{Error, ErrorKind, Result, SessionId};
 
-pub use fork::ForkGuard;
+pub use fork_guard::ForkGuard;
 pub use git::isolated_git;
 pub use ownership::{own_folder, session_of_folder};
 

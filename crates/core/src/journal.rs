@@ -32,6 +32,7 @@ pub(crate) use command::{CommandPoint, withdrawn};
 pub(crate) use context::{JournalContext, read_log};
 pub use diff::{ChangeKind, DiffReport, FileDiff};
 pub(crate) use file::ForkOrigin;
+pub(crate) use freeze::Freeze;
 pub use merge::MergeReport;
 pub(crate) use merge::begin_fork;
 pub(crate) use terminal_lines::TerminalLines;

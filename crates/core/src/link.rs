@@ -2,6 +2,7 @@
 
 pub mod conduit;
 pub(crate) mod fault;
+mod idle;
 pub mod lease;
 mod mux;
 mod side_channel;
@@ -23,10 +24,12 @@ use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
 use crate::link::fault::{agent_lost, refused};
 use crate::{Error, ErrorKind, Result};
 
+pub use idle::IdleLink;
+pub(crate) use idle::link_of;
 pub use mux::MuxLink;
-pub(crate) use mux::{LATE, gone};
+pub(crate) use mux::{LATE, link_closed};
 pub(crate) use side_channel::{Access, ReceivedFile, passable_device};
-pub use side_channel::{SideChannel, Ticket};
+pub use side_channel::{FdTicket, SideChannel};
 
 /// A connection to the guest of one session.
 ///
@@ -140,7 +143,7 @@ impl Sender {
     /// [`ErrorKind::AgentLost`] if the guest is gone.
     pub async fn queue_input(&mut self, data: Bytes) -> Result<()> {
         let fed = self.0.feed(Frame::new(Tag::Input, data)).await;
-        fed.map_err(|error| gone().with_source(error))
+        fed.map_err(|error| link_closed().with_source(error))
     }
 
     /// Buffers a typed message, to be sent with the next one.
@@ -151,7 +154,7 @@ impl Sender {
     pub async fn queue_item<T: Serialize + Sync>(&mut self, item: &T) -> Result<()> {
         let frame = Self::encode(Tag::Item, item)?;
         let fed = self.0.feed(frame).await;
-        fed.map_err(|error| gone().with_source(error))
+        fed.map_err(|error| link_closed().with_source(error))
     }
 
     /// Sends what is buffered.
@@ -161,7 +164,7 @@ impl Sender {
     /// [`ErrorKind::AgentLost`] if the guest is gone.
     pub async fn flush(&mut self) -> Result<()> {
         let flushed = SinkExt::<Frame>::flush(&mut self.0).await;
-        flushed.map_err(|error| gone().with_source(error))
+        flushed.map_err(|error| link_closed().with_source(error))
     }
 
     /// Buffers the end of the current file, to be sent with the next message.
@@ -171,7 +174,7 @@ impl Sender {
     /// [`ErrorKind::AgentLost`] if the guest is gone.
     pub async fn queue_input_end(&mut self) -> Result<()> {
         let fed = self.0.feed(Frame::new(Tag::InputEnd, Bytes::new())).await;
-        fed.map_err(|error| gone().with_source(error))
+        fed.map_err(|error| link_closed().with_source(error))
     }
 
     /// Sends EOF: no more input follows.
@@ -219,7 +222,7 @@ impl Sender {
     }
 
     async fn frame(&mut self, frame: Frame) -> Result<()> {
-        self.0.send(frame).await.map_err(|error| gone().with_source(error))
+        self.0.send(frame).await.map_err(|error| link_closed().with_source(error))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{Error, ErrorKind, Result};
 const MAX_BYTES: u64 = 64 * 1024;
 
 /// How long a command that prints a secret may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Who wrote a reference down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,9 +126,9 @@ async fn printed(command: &str) -> Result<String> {
     };
     let mut shell = tokio::process::Command::new("sh");
     shell.arg("-c").arg(command).stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
-    let ended = tokio::time::timeout(PATIENCE, shell.output()).await;
+    let ended = tokio::time::timeout(TIMEOUT, shell.output()).await;
     let output = ended
-        .map_err(|_| failed(format!("did not end within {} s", PATIENCE.as_secs())))?
+        .map_err(|_| failed(format!("did not end within {} s", TIMEOUT.as_secs())))?
         .map_err(|error| failed(format!("cannot be run: {error}")))?;
     if !output.status.success() {
         return Err(failed(format!("failed: {}", output.status)));

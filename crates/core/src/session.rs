@@ -6,6 +6,7 @@ pub(crate) mod environment;
 mod events;
 pub(crate) mod files;
 pub(crate) mod journal;
+pub(crate) mod lease;
 pub(crate) mod lifecycle;
 pub(crate) mod output;
 mod ports;
@@ -29,11 +30,13 @@ use crate::compat::pty::PtyProcesses;
 use crate::events::{EventOptions, Finished, Recorder, extension, forget_notes, operation_scope};
 use crate::journal::withdrawn;
 use crate::link::fault::agent_lost;
-use crate::link::{Incoming, LATE, Link, MuxLink, decode};
+use crate::link::{Incoming, LATE, Link, decode, link_of};
 use crate::session::lifecycle::Lifecycle;
 use crate::session::process::{GRACE, ProcessInfo};
 use crate::state::State;
-use crate::{Command, Error, ErrorKind, Input, MountInfo, Output, Process, ProcessId, Result};
+use crate::{
+    Command, Condition, Error, ErrorKind, Input, MountInfo, Output, Process, ProcessId, Result,
+};
 
 /// The most processes a guest is believed to have; it keeps fewer records of what is over, and the
 /// kernel fewer of what is alive.
@@ -90,8 +93,7 @@ impl Session {
     /// [`AgentLost`](crate::ErrorKind::AgentLost) if its guest does not answer.
     pub async fn reconnect(&self) -> Result<Self> {
         let connection = self.backend.connect(&self.machine).await?;
-        let link = MuxLink::connect_at(connection, self.machine.protocol).await?;
-        let link: Arc<dyn Link> = Arc::new(link);
+        let link = link_of(&self.backend, &self.machine, connection, false).await?;
         Ok(Self {
             events: self.recorder_for(&link)?,
             backend: Arc::clone(&self.backend),
@@ -230,7 +232,7 @@ impl Session {
         scope
             .record(work, |all| Finished::extension(json!({"mounts": all.len()})))
             .await
-            .map_err(|error| self.at_edge(error))
+            .map_err(|error| self.redacted_if(error))
     }
 
     /// Listens to a process: what it has said from `from` on, and what it says until it ends. Dropping
@@ -244,7 +246,7 @@ impl Session {
     }
 
     /// Reads what a process has said so far, from `from` on. It ends with the process's end, or with
-    /// [`Reason::Detached`](crate::Reason::Detached) if the process goes on.
+    /// [`ExitReason::Detached`](crate::ExitReason::Detached) if the process goes on.
     ///
     /// # Errors
     ///
@@ -346,11 +348,14 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Fails if the backend cannot remove something; what is left carries the session's name.
+    /// Fails if the backend cannot remove something; what is left carries the session's name. Where something that was
+    /// written to a mount could not be stored, the session is removed all the same, and the error says what is lost.
     pub async fn delete(self) -> Result<()> {
         // What was written is stored first; what cannot be unmounted goes with the machine, which
         // takes nothing of a store along.
-        drop(crate::workspace::mounts::unmount_all(&self).await);
+        let released = self.release_mounts().await;
+        let unstored =
+            released.err().filter(|error| error.condition() == Some(&Condition::MountNotStored));
         let Self { backend, state, machine, link, keep_alive, life, events, .. } = self;
         let (home, id) = (backend.home().to_owned(), machine.id.clone());
         let scope = operation_scope(events.as_ref(), || extension("delete", json!({})));
@@ -362,7 +367,10 @@ impl Session {
         if deleted.is_ok() {
             forget_notes(&home, &id, events.is_some_and(|events| events.has_audit()));
         }
-        deleted
+        let lost = |error: Error| {
+            error.with_hint("the session was removed all the same, and what was kept of it with it")
+        };
+        deleted.and(unstored.map_or(Ok(()), |error| Err(lost(error))))
     }
 
     /// The environment of one command: the session's, then the command's own.
@@ -388,7 +396,7 @@ async fn remove(
     drop(link);
     let id = &machine.id;
     let removed = match Removal::announce(backend.as_ref(), &state, id).await {
-        Ok(Some(removal)) => removal.carry_out().await,
+        Ok(Some(removal)) => removal.execute().await,
         // Somebody else removed it. Whatever runs of it ends, too.
         Ok(None) => backend.stop(&machine).await,
         Err(error) => Err(error),

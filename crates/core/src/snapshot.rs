@@ -1,7 +1,7 @@
 //! Snapshots: a workspace, kept while no session runs.
 //!
 //! What a snapshot is called and which type it has is data: [`model::Snapshot`](Snapshot). How it is
-//! saved and restored is a [`SnapshotKeeper`], which a session calls when it stops and when it starts.
+//! saved and restored is a [`SnapshotStorage`], which a session calls when it stops and when it starts.
 //! [`SnapshotTypes`] maps one to the other, and accepts types of a program's own.
 
 mod local;
@@ -31,9 +31,9 @@ pub use workspace::{Progress, Workspace};
 /// It is given the workspace, not a stream: a keeper of tar files asks for one, and a keeper that
 /// addresses files by content reads them through the session's link.
 #[async_trait]
-pub trait SnapshotKeeper: fmt::Debug + Send + Sync {
+pub trait SnapshotStorage: fmt::Debug + Send + Sync {
     /// Whether nothing is ever kept. A session then does not even look at its workspace.
-    fn keeps_nothing(&self) -> bool {
+    fn is_noop(&self) -> bool {
         false
     }
 
@@ -94,13 +94,13 @@ impl Saved {
 
 /// Keeps nothing.
 #[derive(Debug, Clone)]
-struct Nothing {
+struct NoopSnapshot {
     snapshot: Snapshot,
 }
 
 #[async_trait]
-impl SnapshotKeeper for Nothing {
-    fn keeps_nothing(&self) -> bool {
+impl SnapshotStorage for NoopSnapshot {
+    fn is_noop(&self) -> bool {
         true
     }
 

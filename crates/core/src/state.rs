@@ -34,19 +34,20 @@ use crate::snapshot::store::Store;
 use crate::{Condition, Error, ErrorKind, Result};
 
 pub(crate) use config::HomeConfig;
-pub(crate) use deletion::Deletion;
+pub(crate) use deletion::{Deletion, DeletionAttempt};
 pub use folder::SessionFolder;
 pub(crate) use folder::{
-    ClaimAttempt, Liveness, Transition, TransitionAttempt, is_unwanted, mark_unwanted,
+    ClaimAttempt, Liveness, Transition, TransitionAttempt, has_tombstone, write_tombstone,
 };
 pub use format::check_home;
 pub use identity::home_identity;
 pub use names::{SessionName, session_named};
 pub use origin::Origin;
+pub(crate) use origin::is_owned_root;
 pub(crate) use record::{Record, Stage, Stamp, Summary};
 
 use index::Index;
-pub(crate) use index::hold as hold_index;
+pub(crate) use index::lock_for_fork as hold_index;
 
 /// The folder of all sessions.
 const SESSIONS: &str = "sessions";
@@ -67,7 +68,7 @@ pub(crate) const AGAIN: Duration = Duration::from_millis(5);
 static ALL: Mutex<Vec<Weak<State>>> = Mutex::new(Vec::new());
 
 /// Keeps other threads from looking up what is remembered.
-pub(crate) fn hold() -> impl Any {
+pub(crate) fn lock_for_fork() -> impl Any {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -223,7 +224,7 @@ impl State {
         let mut unread = Vec::new();
         for id in ids {
             let Some(stamp) = record::stamp(&self.path_of(&id)) else {
-                unread.extend(self.trouble_with(&id).map(|error| (id, error)));
+                unread.extend(self.record_error(&id).map(|error| (id, error)));
                 continue;
             };
             let summary = match known.remove(&id) {
@@ -248,7 +249,7 @@ impl State {
     }
 
     /// Why a session has no record that could be looked at; `None` if it is just being made or removed.
-    pub(crate) fn trouble_with(&self, id: &SessionId) -> Option<Error> {
+    pub(crate) fn record_error(&self, id: &SessionId) -> Option<Error> {
         match (self.record(id), self.is_bare(id)) {
             (Err(error), _) => Some(error),
             (Ok(None), Ok(false)) => {
@@ -270,9 +271,9 @@ impl State {
         }
     }
 
-    /// Changes what is on record about a session.
-    pub(crate) fn write(&self, record: &Record, _transition: &Transition) -> Result<()> {
-        let stamp = record::write(&self.path_of(&record.id), record)?;
+    /// Changes what is on record about a session, unless it is gone: what has the name then is another one.
+    pub(crate) fn write(&self, record: &Record, transition: &Transition) -> Result<()> {
+        let stamp = transition.write(record)?;
         self.note(record, stamp);
         Ok(())
     }
@@ -306,6 +307,15 @@ impl State {
         deletion::all(&self.home)
     }
 
+    /// The one of this session that had the name, if it was deleted so.
+    pub(crate) fn deletion(&self, id: &SessionId) -> Result<DeletionAttempt> {
+        deletion::one(&self.home, id).map_err(|error| {
+            let message = format!("cannot tell what is left of an earlier session {id}: {error}");
+            let home = self.home.display().to_string();
+            Error::new(ErrorKind::Io, message).with_context("path", home)
+        })
+    }
+
     /// Forgets that a session was deleted by its lease.
     pub(crate) fn forget_deletion(&self, id: &SessionId) {
         deletion::forget(&self.home, id);
@@ -328,7 +338,7 @@ impl State {
 
     /// Clears names away whose sessions are gone.
     pub(crate) fn tidy_names(&self) {
-        names::tidy(&self.home);
+        names::prune(&self.home);
     }
 
     /// Makes the index anew from the folders.
@@ -367,155 +377,4 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
-    use rusqlite::Connection;
-
-    use super::*;
-    use crate::backend::MachineSpec;
-
-    fn run<T>(future: impl Future<Output = T>) -> T {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(future)
-    }
-
-    fn home() -> (tempfile::TempDir, Arc<State>) {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join(SESSIONS)).unwrap();
-        let state = State::at(folder.path());
-        (folder, state)
-    }
-
-    fn intent() -> Record {
-        let spec = MachineSpec::new("/workspace".parse().unwrap());
-        let mut record = Record::intent(SessionId::random(), "local", spec);
-        record.tied = false;
-        record
-    }
-
-    #[test]
-    fn knows_who_keeps_a_session_alive() {
-        let (_home, state) = home();
-        let record = intent();
-        let id = record.id.clone();
-        assert_eq!(state.liveness(&id), Liveness::Missing);
-        assert!(matches!(state.claim(&id), Ok(ClaimAttempt::Missing)));
-        let folder = run(state.reserve(&record)).unwrap();
-        let again = run(state.reserve(&record)).map(drop).map_err(|error| error.kind());
-        assert_eq!(again, Err(ErrorKind::Conflict));
-        assert_eq!(state.liveness(&id), Liveness::Kept);
-        assert!(matches!(state.claim(&id), Ok(ClaimAttempt::Kept)));
-        // Whoever has a copy of the lock keeps it alive as well.
-        let copy = folder.lock().try_clone().unwrap();
-        drop(folder);
-        assert_eq!(state.liveness(&id), Liveness::Kept);
-        drop(copy);
-        assert_eq!(state.liveness(&id), Liveness::Left);
-        assert!(matches!(state.claim(&id), Ok(ClaimAttempt::Ours(_))));
-        assert_eq!(state.record(&id).unwrap().map(|record| record.stage), Some(Stage::Starting));
-    }
-
-    /// Removes a folder that is held as whoever removes one does: first it gets another name.
-    fn remove(state: &State, folder: SessionFolder, who: &str) {
-        let gone = state.sessions().join(format!("{GONE_PREFIX}{}.{who}", folder.id()));
-        fs::rename(folder.path(), &gone).unwrap();
-        // Somebody who was just about to open the lock makes a file in it under its new name.
-        while let Err(error) = fs::remove_dir_all(&gone) {
-            assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
-        }
-    }
-
-    #[test]
-    fn makes_a_folder_though_somebody_sweeps() {
-        let (_home, state) = home();
-        let record = intent();
-        let id = record.id.clone();
-        let (stop, stopped) = std::sync::mpsc::channel::<()>();
-        std::thread::scope(|scope| {
-            let (state, id) = (&state, &id);
-            scope.spawn(move || {
-                // Until the other one is done, or gone.
-                while matches!(stopped.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty)) {
-                    if let Ok(TransitionAttempt::Ours(_turn)) = state.try_lock_transition(id)
-                        && let Ok(ClaimAttempt::Ours(folder)) = state.claim(id)
-                    {
-                        remove(state, folder, "sweeper");
-                    }
-                }
-            });
-            let stop = stop;
-            for round in 0..200 {
-                let folder = run(state.reserve(&record)).unwrap();
-                assert!(!folder.is_unwanted(), "round {round}");
-                assert!(state.record(id).unwrap().is_some(), "round {round}");
-                remove(state, folder, "maker");
-            }
-            drop(stop);
-        });
-    }
-
-    #[test]
-    fn refuses_records_it_cannot_vouch_for() {
-        let (_home, state) = home();
-        let (record, other) = (intent(), intent());
-        let folder = run(state.reserve(&record)).unwrap();
-        let path = folder.path().join("machine.json");
-        let good = fs::read_to_string(&path).unwrap();
-        let cases = [
-            String::new(),
-            "{}".to_owned(),
-            good.replace(record.id.as_str(), other.id.as_str()),
-            good.replace("\"form\":1", "\"form\":2"),
-            good.replace("\"/workspace\"", "\"../etc\""),
-            good[..good.len() / 2].to_owned(),
-        ];
-        for text in cases {
-            fs::write(&path, &text).unwrap();
-            assert!(state.record(&record.id).is_err(), "{text}");
-        }
-        fs::write(&path, good).unwrap();
-        assert!(state.record(&record.id).unwrap().is_some());
-    }
-
-    #[test]
-    fn reads_the_index_only_where_it_is_right() {
-        let (home, state) = home();
-        let mut record = intent();
-        let folder = run(state.reserve(&record)).unwrap();
-        let roots = |state: &State| -> Vec<String> {
-            run(state.summaries()).unwrap().0.into_iter().map(|summary| summary.root).collect()
-        };
-        assert_eq!(roots(&state), ["/workspace"]);
-        run(state.flush());
-        let database = Connection::open(home.path().join("state.db")).unwrap();
-        database.execute("UPDATE sessions SET root = '/from-the-index'", []).unwrap();
-        assert_eq!(roots(&state), ["/from-the-index"], "what did not change is not read again");
-        record.stage = Stage::Running;
-        folder.write(&record).unwrap();
-        assert_eq!(roots(&state), ["/workspace"], "and what did is");
-        database.execute("UPDATE sessions SET root = '/wrong', stamp = 'old'", []).unwrap();
-        assert_eq!(run(state.rebuild()).unwrap(), 1);
-        assert_eq!(roots(&state), ["/workspace"]);
-
-        fs::remove_dir_all(folder.path()).unwrap();
-        assert_eq!(roots(&state), Vec::<String>::new());
-        run(state.flush());
-        let left: i64 =
-            database.query_row("SELECT count(*) FROM sessions", [], |row| row.get(0)).unwrap();
-        assert_eq!(left, 0);
-    }
-
-    #[test]
-    fn leaves_the_index_of_a_later_version_alone() {
-        let (home, state) = home();
-        let path = home.path().join("state.db");
-        let database = Connection::open(&path).unwrap();
-        database.execute_batch("CREATE TABLE later (x); PRAGMA user_version = 99;").unwrap();
-        let record = intent();
-        let folder = run(state.reserve(&record)).unwrap();
-        assert_eq!(run(state.summaries()).unwrap().0.len(), 1);
-        assert!(run(state.rebuild()).is_err());
-        let form: i64 = database.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-        assert_eq!(form, 99);
-        drop(folder);
-    }
-}
+mod tests;

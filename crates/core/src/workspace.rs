@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bastide_model::{Manifest, PosixPath};
-use bastide_proto::request::Existing;
+use bastide_proto::request::OnConflict;
 
 use crate::backend::Grant;
 use crate::compat::raise;
@@ -146,7 +146,7 @@ async fn put_from(
     let target = Target {
         link: session.link.as_ref(),
         base: &session.root,
-        existing: Existing::Overwritten,
+        existing: OnConflict::Overwritten,
         through_links: true,
         progress: on_progress,
     };

@@ -30,7 +30,7 @@ use tokio_util::codec::Framed;
 use tokio_util::compat::{FuturesAsyncReadCompatExt, TokioAsyncReadCompatExt};
 
 /// Nothing here may take longer, whatever the guest does.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 const SIZE: usize = 3 << 20;
 
@@ -41,7 +41,7 @@ type Pass = dyn Fn(u64, &OwnedFd) + Send + Sync;
 type Make = dyn Fn() -> OwnedFd + Send + Sync;
 
 /// Passes something for a ticket that makes no sense.
-type Lie = dyn Fn(u64, &OwnedFd, &dyn Fn() -> OwnedFd) + Send + Sync;
+type Forgery = dyn Fn(u64, &OwnedFd, &dyn Fn() -> OwnedFd) + Send + Sync;
 
 /// A guest that has a large file to read or to write, and passes what `pass` says.
 async fn guest(mut stream: DuplexStream, socket: OwnedFd, pass: Arc<Pass>) {
@@ -103,7 +103,7 @@ fn packet(socket: &OwnedFd, bytes: &[u8], descriptors: &[OwnedFd]) {
 
 /// What the host makes of a guest that passes like this: the length of what it read, and how writing
 /// went.
-async fn meet(
+async fn receive_from(
     devices: Vec<u64>,
     pass: impl Fn(u64, &OwnedFd) + Send + Sync + 'static,
 ) -> (Result<usize, ErrorKind>, Result<(), ErrorKind>) {
@@ -128,7 +128,7 @@ async fn meet(
         let written = files.write("file", vec![1; SIZE]).await;
         (read.map_err(|error| error.kind()), written.map_err(|error| error.kind()))
     };
-    tokio::time::timeout(PATIENCE, calls).await.expect("it hangs")
+    tokio::time::timeout(TIMEOUT, calls).await.expect("it hangs")
 }
 
 fn open(path: &Path, flags: OFlags) -> OwnedFd {
@@ -149,7 +149,7 @@ async fn an_ordinary_file_is_taken() {
     let (path, device) = file(folder.path());
     let target = path.clone();
     // For reading the first time, for writing the second.
-    let read = meet(vec![device], move |ticket, socket| {
+    let read = receive_from(vec![device], move |ticket, socket| {
         let flags = if ticket == 1 { OFlags::RDONLY } else { OFlags::WRONLY };
         packet(socket, &ticket.to_le_bytes(), &[open(&target, flags)]);
     })
@@ -191,7 +191,7 @@ async fn nothing_else_is() {
         ),
     ];
     for (what, devices, make) in makers {
-        let met = meet(devices, move |ticket, socket| {
+        let met = receive_from(devices, move |ticket, socket| {
             packet(socket, &ticket.to_le_bytes(), &[make()]);
         })
         .await;
@@ -204,7 +204,7 @@ async fn a_file_that_is_cut_short_ends_where_it_ends() {
     let folder = tempfile::tempdir().unwrap();
     let (path, device) = file(folder.path());
     // It has the size that was said until the host holds it.
-    let (read, _) = meet(vec![device], move |ticket, socket| {
+    let (read, _) = receive_from(vec![device], move |ticket, socket| {
         packet(socket, &ticket.to_le_bytes(), &[open(&path, OFlags::RDONLY)]);
         File::options().write(true).open(&path).unwrap().set_len(SIZE as u64 / 2).unwrap();
     })
@@ -218,7 +218,7 @@ async fn packets_that_make_no_sense_break_the_channel_off() {
     let folder = tempfile::tempdir().unwrap();
     let (path, device) = file(folder.path());
     let ordinary = move || open(&path, OFlags::RDONLY);
-    let lies: Vec<Box<Lie>> = vec![
+    let lies: Vec<Box<Forgery>> = vec![
         Box::new(|ticket, socket, _| packet(socket, &ticket.to_le_bytes(), &[])),
         Box::new(|_, socket, make| packet(socket, b"short", &[make()])),
         Box::new(|_, socket, make| packet(socket, &[0; 64], &[make()])),
@@ -233,7 +233,8 @@ async fn packets_that_make_no_sense_break_the_channel_off() {
     ];
     for (number, lie) in lies.into_iter().enumerate() {
         let make = ordinary.clone();
-        let (read, _) = meet(vec![device], move |ticket, socket| lie(ticket, socket, &make)).await;
+        let (read, _) =
+            receive_from(vec![device], move |ticket, socket| lie(ticket, socket, &make)).await;
         assert_eq!(read, Err(ErrorKind::AgentLost), "lie {number}");
     }
 }
@@ -244,7 +245,7 @@ async fn a_thousand_at_once_leave_nothing_open() {
     let (path, device) = file(folder.path());
     let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let before = count();
-    let (read, _) = meet(vec![device], move |ticket, socket| {
+    let (read, _) = receive_from(vec![device], move |ticket, socket| {
         let socket = socket.try_clone().unwrap();
         let path = path.clone();
         // It blocks when nobody takes them, and ends when the host has broken the channel off.
@@ -257,7 +258,7 @@ async fn a_thousand_at_once_leave_nothing_open() {
     })
     .await;
     assert_eq!(read, Err(ErrorKind::AgentLost));
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TIMEOUT;
     while count() > before + 8 {
         assert!(std::time::Instant::now() < deadline, "{} descriptors are open", count());
         tokio::task::yield_now().await;
@@ -318,7 +319,7 @@ async fn a_file_whose_file_system_never_answers_holds_nobody_up() {
     let device = std::fs::metadata(folder.path()).unwrap().dev();
     // Closing it would wait as well, so nobody here does.
     let silent: &'static OwnedFd = Box::leak(Box::new(silent));
-    let (read, _) = meet(vec![device], move |ticket, socket| {
+    let (read, _) = receive_from(vec![device], move |ticket, socket| {
         let passed = std::mem::ManuallyDrop::new(silent.try_clone().unwrap());
         packet(socket, &ticket.to_le_bytes(), std::slice::from_ref(&*passed));
     })

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio_util::compat::TokioAsyncReadCompatExt;
 
 /// Nothing here may take longer, whatever the guest does.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn connection() -> (Connection, DuplexStream) {
     let (host, guest) = duplex(1 << 20);
@@ -67,23 +67,23 @@ fn accepted() -> Vec<u8> {
 }
 
 /// What the host makes of a guest that answers like this: the kind of its error.
-async fn meet(answer: Vec<u8>) -> Result<Vec<Incoming>, ErrorKind> {
+async fn connect(answer: Vec<u8>) -> Result<Vec<Incoming>, ErrorKind> {
     let (host, guest) = connection();
     tokio::spawn(answering(guest, answer));
     let call = async {
         let link = MuxLink::connect(host).await?;
         let mut stream = link.open(Request::Ping).await?;
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         loop {
             let incoming = stream.from_guest.next().await?;
             let over = matches!(incoming, Incoming::End(_));
-            heard.push(incoming);
+            received.push(incoming);
             if over {
-                return Ok(heard);
+                return Ok(received);
             }
         }
     };
-    let met: bastide::Result<_> = tokio::time::timeout(PATIENCE, call).await.expect("it hangs");
+    let met: bastide::Result<_> = tokio::time::timeout(TIMEOUT, call).await.expect("it hangs");
     met.map_err(|error| error.kind())
 }
 
@@ -117,7 +117,7 @@ async fn is_lost_when_it_sends_garbage() {
         input_from_a_guest,
     ] {
         let start = answer.iter().take(16).copied().collect::<Vec<_>>();
-        assert_eq!(meet(answer).await, Err(ErrorKind::AgentLost), "{start:?}");
+        assert_eq!(connect(answer).await, Err(ErrorKind::AgentLost), "{start:?}");
     }
 }
 
@@ -126,7 +126,7 @@ async fn is_believed_when_it_keeps_to_the_protocol() {
     let end = bastide_proto::encode(&End::Exited { code: 3 }).unwrap();
     let answer = [accepted(), honest(Tag::Stdout, b"hi"), honest(Tag::End, &end)].concat();
     let want = vec![Incoming::Stdout("hi".into()), Incoming::End(End::Exited { code: 3 })];
-    assert_eq!(meet(answer).await, Ok(want));
+    assert_eq!(connect(answer).await, Ok(want));
 }
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn is_lost_when_it_does_not_greet_as_ours_does() {
             drop(guest.write_all(greeting).await);
             drop(guest);
         });
-        let met = tokio::time::timeout(PATIENCE, MuxLink::connect(host)).await.expect("it hangs");
+        let met = tokio::time::timeout(TIMEOUT, MuxLink::connect(host)).await.expect("it hangs");
         assert_eq!(met.map(drop).map_err(|error| error.kind()), Err(ErrorKind::AgentLost));
     }
 }
@@ -166,8 +166,8 @@ async fn is_lost_when_it_stops_answering_in_a_call_without_a_deadline() {
     tokio::spawn(answering(guest, accepted()));
     let link = MuxLink::connect(host).await.unwrap();
     let mut stream = link.open(Request::Ping).await.unwrap();
-    let heard = tokio::time::timeout(Duration::from_secs(60), stream.from_guest.next()).await;
-    let kind = heard.expect("it hangs").map_err(|error| error.kind());
+    let received = tokio::time::timeout(Duration::from_secs(60), stream.from_guest.next()).await;
+    let kind = received.expect("it hangs").map_err(|error| error.kind());
     assert_eq!(kind, Err(ErrorKind::AgentLost));
 }
 
@@ -185,7 +185,7 @@ async fn cannot_open_calls_to_the_host() {
         while poll_fn(|context| connection.poll_next_inbound(context)).await.is_some() {}
     });
     let link = MuxLink::connect(host).await.unwrap();
-    let met = tokio::time::timeout(PATIENCE, link.open(Request::Ping)).await.expect("it hangs");
+    let met = tokio::time::timeout(TIMEOUT, link.open(Request::Ping)).await.expect("it hangs");
     assert_eq!(met.map(drop).map_err(|error| error.kind()), Err(ErrorKind::AgentLost));
 }
 
@@ -222,9 +222,8 @@ async fn cannot_flood_the_host() {
     let link = MuxLink::connect(host).await.unwrap();
     let flooded = link.open(Request::Ping).await.unwrap();
     for _ in 0..50 {
-        let answer = tokio::time::timeout(PATIENCE, async {
-            link.open(Request::Ping).await?.finish().await
-        });
+        let answer =
+            tokio::time::timeout(TIMEOUT, async { link.open(Request::Ping).await?.finish().await });
         answer.await.expect("it hangs").unwrap();
     }
     let sent = sent.load(std::sync::atomic::Ordering::Relaxed);
@@ -242,5 +241,5 @@ async fn is_left_alone_once_nobody_holds_the_link() {
     let open = link.open(Request::Ping).await.unwrap();
     drop(link);
     open.finish().await.unwrap();
-    tokio::time::timeout(PATIENCE, guest).await.expect("it is still connected").unwrap();
+    tokio::time::timeout(TIMEOUT, guest).await.expect("it is still connected").unwrap();
 }

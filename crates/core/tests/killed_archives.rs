@@ -66,7 +66,7 @@ impl Home {
         let client = client(folder.path());
         let base_path = PosixPath::new(&folder.path().join("snaps").to_string_lossy());
         let options = CreateOptions::default()
-            .untied()
+            .detached()
             .snapshot(SnapshotChoice::Spec(SnapshotSpec::Local { base_path }));
         let session = client.create(&Manifest::default(), options).await.unwrap();
         let home = Self { id: session.id().clone(), folder, client, session };

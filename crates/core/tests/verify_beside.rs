@@ -58,9 +58,9 @@ fn nobody_cries_damage_beside_those_who_save_and_collect() {
         let verifier = scope.spawn(move || {
             while !is_over.load(Ordering::Acquire) {
                 let report = open().verify(None, None).unwrap();
-                assert!(report.is_whole(), "{report:?}");
+                assert!(report.is_intact(), "{report:?}");
                 match open().verify(Some("s1"), None) {
-                    Ok(report) => assert!(report.is_whole(), "{report:?}"),
+                    Ok(report) => assert!(report.is_intact(), "{report:?}"),
                     Err(error) => assert!(is_gone(&error), "{error:?}"),
                 }
             }
@@ -80,5 +80,5 @@ fn nobody_cries_damage_beside_those_who_save_and_collect() {
             }
         }
     });
-    assert!(open().verify(None, None).unwrap().is_whole());
+    assert!(open().verify(None, None).unwrap().is_intact());
 }

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use crate::flow::RequestGuard;
 use crate::http::{Connection, Sender};
 use crate::package_cache::PackageWriter;
-use crate::secrets::SentSecrets;
+use crate::secrets::InjectedSecrets;
 
 /// What goes wrong with a body.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -68,7 +68,7 @@ pub(crate) struct ResponseBody {
     /// The request is under way until its answer has passed.
     _guard: RequestGuard,
     /// What is taken out, and bytes that may be the beginning of it.
-    sent: SentSecrets,
+    sent: InjectedSecrets,
     pending: Vec<u8>,
     /// Trailers that wait for the last bytes.
     held: Option<Frame<Bytes>>,
@@ -83,7 +83,7 @@ impl ResponseBody {
     pub(crate) fn new(
         body: Incoming,
         guard: RequestGuard,
-        sent: SentSecrets,
+        sent: InjectedSecrets,
         upstream: Option<(Arc<Connection>, Sender)>,
     ) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl ResponseBody {
         if !self.is_over {
             self.is_over = true;
             if let Some((connection, sender)) = self.upstream.take() {
-                connection.give_back(sender);
+                connection.return_idle(sender);
             }
             let mut out = Vec::new();
             self.sent.replace(&mut self.pending, &mut out, true);
@@ -144,7 +144,7 @@ impl ResponseBody {
             Err(frame) => {
                 let mut trailers = frame.into_trailers().ok()?;
                 for value in trailers.values_mut() {
-                    if let Some(clean) = self.sent.taken_out(value) {
+                    if let Some(clean) = self.sent.redacted(value) {
                         *value = clean;
                     }
                 }

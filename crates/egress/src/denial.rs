@@ -1,6 +1,6 @@
 //! Denials, in words that whoever is denied can read and act on.
 
-use bastide_model::policy::{Policy, Why};
+use bastide_model::policy::{DecisionReason, Policy};
 use http::{Response, StatusCode};
 use serde_json::json;
 
@@ -10,18 +10,18 @@ use crate::body::{Body, full};
 #[derive(Debug, Clone)]
 pub(crate) struct Denial {
     pub(crate) status: StatusCode,
-    pub(crate) why: Why,
+    pub(crate) why: DecisionReason,
     pub(crate) rule: Option<usize>,
     pub(crate) detail: String,
 }
 
 impl Denial {
-    pub(crate) fn new(status: StatusCode, why: Why, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, why: DecisionReason, detail: impl Into<String>) -> Self {
         Self { status, why, rule: None, detail: detail.into() }
     }
 
     /// Denied by a rule, or because there is none.
-    pub(crate) fn by_policy(policy: &Policy, why: Why, rule: Option<usize>) -> Self {
+    pub(crate) fn by_policy(policy: &Policy, why: DecisionReason, rule: Option<usize>) -> Self {
         let found = rule.and_then(|index| Some((index, policy.rules.get(index)?)));
         let detail = match found {
             None => "no rule of this session's policy allows it".to_owned(),
@@ -47,7 +47,7 @@ impl Denial {
     ) -> Response<Body> {
         // What the policy is not the cause of, no other policy mends.
         let is_policys =
-            self.status == StatusCode::FORBIDDEN && self.why != Why::SecretExfiltration;
+            self.status == StatusCode::FORBIDDEN && self.why != DecisionReason::SecretExfiltration;
         let hint = is_policys.then(|| {
             format!(
                 "whoever runs this session can allow it: bastide net suggest {session}; do not look for a way around"

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use bastide_model::policy::{Host, ProxyAddress, Why};
+use bastide_model::policy::{DecisionReason, Host, ProxyAddress};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -12,7 +12,7 @@ use crate::dns::is_own_address;
 use crate::state::{ActivePolicy, ProxyState};
 
 /// How long all of it may take.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// After how long the next address is tried besides.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -23,17 +23,17 @@ const MAX_PROXY_ANSWER: usize = 8 << 10;
 /// Why there is no connection.
 #[derive(Debug, Clone)]
 pub(crate) struct DialError {
-    pub(crate) why: Why,
+    pub(crate) why: DecisionReason,
     pub(crate) message: String,
 }
 
 impl DialError {
-    pub(crate) fn new(why: Why, message: impl Into<String>) -> Self {
+    pub(crate) fn new(why: DecisionReason, message: impl Into<String>) -> Self {
         Self { why, message: message.into() }
     }
 
     fn unreachable(message: impl Into<String>) -> Self {
-        Self::new(Why::UpstreamUnreachable, message)
+        Self::new(DecisionReason::UpstreamUnreachable, message)
     }
 }
 
@@ -60,12 +60,14 @@ pub(crate) async fn dial(
             }
         }
         match refused {
-            Some(message) if fit.is_empty() => Err(DialError::new(Why::Private, message)),
+            Some(message) if fit.is_empty() => {
+                Err(DialError::new(DecisionReason::Private, message))
+            }
             _ => connect(&fit, port).await,
         }
     };
     let late = || DialError::unreachable(format!("{host} does not answer in time"));
-    let (stream, address) = tokio::time::timeout(PATIENCE, work).await.map_err(|_| late())??;
+    let (stream, address) = tokio::time::timeout(TIMEOUT, work).await.map_err(|_| late())??;
     // Small messages are not held back; on error they only come later.
     drop(stream.set_nodelay(true));
     Ok((stream, address))

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bastide_model::policy::{Flow, Host, Policy, Why, normal_name};
+use bastide_model::policy::{DecisionReason, Flow, Host, Policy, normal_name};
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, ResponseCode};
 use hickory_proto::rr::rdata::opt::EdnsOption;
 use hickory_proto::rr::rdata::{A, PTR};
@@ -103,7 +103,7 @@ fn fill(
         return None;
     }
     let text = owner.to_ascii();
-    let name = normal_name(&text).ok().filter(|name| policy.could_reach(name));
+    let name = normal_name(&text).ok().filter(|name| policy.may_allow_name(name));
     let Some(name) = name else {
         reply.metadata.response_code = ResponseCode::NXDomain;
         if let Some(edns) = &mut reply.edns {
@@ -175,7 +175,7 @@ fn reply_to(shared: &ProxyState, bytes: &[u8]) -> Option<Vec<u8>> {
     let active = shared.active();
     let answer = answer(&active.policy, &shared.names, bytes)?;
     if let Some(name) = answer.denied {
-        let mut note = Note::new("deny", Why::NoRule, &name, 53);
+        let mut note = Note::new("deny", DecisionReason::NoRule, &name, 53);
         note.protocol = "dns";
         shared.note(note);
     }

@@ -97,7 +97,7 @@ impl OpenFlow {
     }
 
     /// The requests that are under way.
-    pub(crate) fn under_way(&self) -> Vec<InFlight> {
+    pub(crate) fn in_flight(&self) -> Vec<InFlight> {
         self.requests().1.values().cloned().collect()
     }
 

@@ -11,7 +11,7 @@ use ring::digest;
 /// The most names of a session.
 pub(crate) const MAX_NAMES: usize = 16_384;
 
-/// The first addresses are those of the door itself.
+/// The first addresses are those of the egress namespace itself.
 const RESERVED: u32 = 8;
 
 #[derive(Debug)]
@@ -39,12 +39,12 @@ impl Names {
     pub(crate) fn address_of(&mut self, name: &str) -> Option<Ipv4Addr> {
         let offset = match self.by_name.get(name) {
             Some(offset) => *offset,
-            None => self.place(name)?,
+            None => self.allocate(name)?,
         };
         Some(Ipv4Addr::from_bits(self.base + offset))
     }
 
-    fn place(&mut self, name: &str) -> Option<u32> {
+    fn allocate(&mut self, name: &str) -> Option<u32> {
         let room = self.size - RESERVED;
         let most = MAX_NAMES.min(usize::try_from(room).unwrap_or(usize::MAX));
         if self.by_name.len() >= most {

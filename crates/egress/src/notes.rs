@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bastide_model::policy::{Protocol, Why};
+use bastide_model::policy::{DecisionReason, Protocol};
 use serde::Serialize;
 
 /// How many bytes wait for somebody to put them into the log.
@@ -74,7 +74,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Note {
-    pub(crate) fn new(decision: &'static str, why: Why, host: &str, port: u16) -> Self {
+    pub(crate) fn new(decision: &'static str, why: DecisionReason, host: &str, port: u16) -> Self {
         Self {
             ts_ms: 0,
             decision,
@@ -216,8 +216,8 @@ mod tests {
         let path = folder.path().join("notes");
         let notes = Notes::open(&path).unwrap();
         for _ in 0..5 {
-            notes.add(Note::new("deny", Why::NoRule, "a.org", 443));
-            notes.add(Note::new("allow", Why::Rule, "b.org", 443));
+            notes.add(Note::new("deny", DecisionReason::NoRule, "a.org", 443));
+            notes.add(Note::new("allow", DecisionReason::Rule, "b.org", 443));
         }
         assert_eq!(lines(&path).len(), 6);
         notes.settle();
@@ -225,9 +225,9 @@ mod tests {
         assert_eq!((all.len(), all[6]["count"].as_u64()), (7, Some(4)));
         let held = File::open(&path).unwrap();
         held.lock().unwrap();
-        notes.add(Note::new("allow", Why::Rule, "b.org", 443));
+        notes.add(Note::new("allow", DecisionReason::Rule, "b.org", 443));
         drop(held);
-        notes.add(Note::new("allow", Why::Rule, "b.org", 443));
+        notes.add(Note::new("allow", DecisionReason::Rule, "b.org", 443));
         assert_eq!(lines(&path)[7]["lost_before"].as_u64(), Some(1));
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bastide_model::policy::{Explanation, Flow, Host, Protocol, Verdict, Why, normal_name};
+use bastide_model::policy::{
+    DecisionReason, Explanation, Flow, Host, Protocol, Verdict, normal_name,
+};
 use bastide_proto::egress::{Answer, PendingFlow};
 use rustix::net::sockopt::set_socket_linger;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -35,13 +37,13 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// Why a connection is not carried.
 struct Refusal {
-    why: Why,
+    why: DecisionReason,
     rule: Option<usize>,
     detail: Option<String>,
 }
 
 impl Refusal {
-    fn new(why: Why, rule: Option<usize>) -> Self {
+    fn new(why: DecisionReason, rule: Option<usize>) -> Self {
         Self { why, rule, detail: None }
     }
 
@@ -58,7 +60,7 @@ pub(crate) async fn relay_connection(shared: Arc<ProxyState>, stream: TcpStream)
     let port = local.port();
     let Some(host) = shared.dialled(local.ip()) else {
         // One of our addresses that stands for nobody, as after a new start.
-        shared.note(Note::new("deny", Why::NoRule, &local.ip().to_string(), port));
+        shared.note(Note::new("deny", DecisionReason::NoRule, &local.ip().to_string(), port));
         reset(&stream);
         return;
     };
@@ -69,7 +71,7 @@ pub(crate) async fn relay_connection(shared: Arc<ProxyState>, stream: TcpStream)
     tokio::select! {
         () = begin(&shared, &active, stream, &flow, &found) => {}
         () = revoked(&shared, &flow, found.verdict) => {}
-        () = spent(&shared, &active, &flow) => {}
+        () = until_quota_spent(&shared, &active, &flow) => {}
     }
     let (out, inward) =
         (flow.bytes_out.load(Ordering::Relaxed), flow.bytes_in.load(Ordering::Relaxed));
@@ -82,7 +84,12 @@ pub(crate) async fn relay_connection(shared: Arc<ProxyState>, stream: TcpStream)
     drop(guard);
 }
 
-fn about(flow: &OpenFlow, decision: &'static str, why: Why, rule: Option<usize>) -> Note {
+fn about(
+    flow: &OpenFlow,
+    decision: &'static str,
+    why: DecisionReason,
+    rule: Option<usize>,
+) -> Note {
     let mut note = Note::new(decision, why, &flow.host.to_string(), flow.port);
     note.rule = rule.map(|index| index + 1);
     note.protocol = flow.protocol.as_str();
@@ -124,7 +131,7 @@ async fn begin(
         let mut note = about(flow, "deny", refusal.why, refusal.rule);
         note.detail = refusal.detail;
         shared.note(note);
-        if flow.protocol == Protocol::Tls && refusal.why != Why::UpstreamUnreachable {
+        if flow.protocol == Protocol::Tls && refusal.why != DecisionReason::UpstreamUnreachable {
             deny_tls(stream, first).await;
         } else {
             reset(&stream);
@@ -139,8 +146,8 @@ async fn may_open(
     flow: &OpenFlow,
     found: &Explanation,
 ) -> Result<(), Refusal> {
-    if shared.is_spent() {
-        return Err(Refusal::new(Why::Limit, None));
+    if shared.is_over_quota() {
+        return Err(Refusal::new(DecisionReason::Limit, None));
     }
     match found.verdict {
         Verdict::Allow => Ok(()),
@@ -154,14 +161,14 @@ async fn may_open(
                 path: None,
                 left_ms: 0,
             };
-            let patience = Duration::from_secs(active.policy.ask_seconds);
-            match shared.approvals.ask(pending, patience).await {
+            let time_limit = Duration::from_secs(active.policy.ask_seconds);
+            match shared.approvals.wait_for_approval(pending, time_limit).await {
                 Some(Answer::Once | Answer::Session) => Ok(()),
                 Some(Answer::Deny) => {
                     Err(Refusal::new(found.why, found.rule)
                         .with("somebody was asked, and denied it"))
                 }
-                None => Err(Refusal::new(Why::AskTimeout, found.rule)),
+                None => Err(Refusal::new(DecisionReason::AskTimeout, found.rule)),
             }
         }
     }
@@ -192,10 +199,10 @@ async fn named(
     flow: &OpenFlow,
     found: &Explanation,
 ) -> Result<(), Refusal> {
-    let refuse = |why: Why| Refusal::new(why, found.rule);
+    let refuse = |why: DecisionReason| Refusal::new(why, found.rule);
     let received = tokio::time::timeout(HELLO, hello(stream, first)).await;
     let Ok(Ok(ClientHello::Whole(server_name))) = received else {
-        return Err(refuse(Why::NotHttp).with("this is no TLS"));
+        return Err(refuse(DecisionReason::NotHttp).with("this is no TLS"));
     };
     let rule = found.rule.and_then(|index| active.policy.rules.get(index));
     let is_optional = rule.is_some_and(|rule| rule.sni_optional);
@@ -208,10 +215,10 @@ async fn named(
         (Host::Address(_), Some(server_name)) if is_optional => {
             may_name(active, flow, found, &server_name)
         }
-        (Host::Name(_), None) => Err(refuse(Why::NoSni)),
+        (Host::Name(_), None) => Err(refuse(DecisionReason::NoSni)),
         (_, Some(server_name)) => {
             let server_name: String = server_name.chars().take(253).collect();
-            Err(refuse(Why::SniMismatch).with(format!("it names {server_name}")))
+            Err(refuse(DecisionReason::SniMismatch).with(format!("it names {server_name}")))
         }
     }
 }
@@ -226,7 +233,7 @@ fn may_name(
 ) -> Result<(), Refusal> {
     let shown = || server_name.chars().take(253).collect::<String>();
     let Ok(name) = normal_name(server_name) else {
-        let refusal = Refusal::new(Why::SniMismatch, found.rule);
+        let refusal = Refusal::new(DecisionReason::SniMismatch, found.rule);
         return Err(refusal.with(format!("it names {}", shown())));
     };
     let host = Host::Name(name);
@@ -281,7 +288,7 @@ async fn read(
     let accepting = TlsAcceptor::from(config).accept(inside);
     // A program that does not trust the session's authority ends it here.
     let Ok(Ok(stream)) = tokio::time::timeout(HELLO, accepting).await else {
-        let mut note = about(flow, "end", Why::Rule, None);
+        let mut note = about(flow, "end", DecisionReason::Rule, None);
         note.detail = Some("the program did not accept the session's certificate".to_owned());
         return shared.note(note);
     };
@@ -329,7 +336,7 @@ async fn revoked(shared: &ProxyState, flow: &OpenFlow, was: Verdict) {
         };
         // Connections without TLS are open to everybody: their requests are answered one by one.
         let is_open = same && (flow.protocol == Protocol::Http || opens);
-        let denied = flow.under_way().into_iter().any(|request| {
+        let denied = flow.in_flight().into_iter().any(|request| {
             explain(&active, &flow.host, flow.port, &request).verdict == Verdict::Deny
         });
         if !is_open || denied {
@@ -339,7 +346,7 @@ async fn revoked(shared: &ProxyState, flow: &OpenFlow, was: Verdict) {
 }
 
 /// Ends when no byte has passed for too long, or too many have.
-async fn spent(shared: &ProxyState, active: &ActivePolicy, flow: &OpenFlow) {
+async fn until_quota_spent(shared: &ProxyState, active: &ActivePolicy, flow: &OpenFlow) {
     let most = Duration::from_secs(active.policy.limits.idle_seconds.into());
     loop {
         let left = most.saturating_sub(flow.idle());
@@ -348,7 +355,7 @@ async fn spent(shared: &ProxyState, active: &ActivePolicy, flow: &OpenFlow) {
         }
         let is_limited = active.policy.limits.bytes.is_some();
         tokio::time::sleep(if is_limited { left.min(TICK) } else { left }).await;
-        if is_limited && shared.is_spent() {
+        if is_limited && shared.is_over_quota() {
             return;
         }
     }

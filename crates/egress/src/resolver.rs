@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
 /// How long a server may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often each server is asked.
 const ATTEMPTS: usize = 2;
@@ -127,7 +127,7 @@ async fn ask(servers: &[SocketAddr], name: &str, kind: RecordType) -> Result<Vec
     let owner = Name::from_ascii(format!("{name}.")).map_err(|error| error.to_string())?;
     let mut problem = String::new();
     for server in servers.iter().cycle().take(servers.len() * ATTEMPTS) {
-        let asked = tokio::time::timeout(PATIENCE, ask_one(*server, &owner, kind)).await;
+        let asked = tokio::time::timeout(TIMEOUT, query_server(*server, &owner, kind)).await;
         match asked {
             Ok(Ok(message)) => match message.metadata.response_code {
                 ResponseCode::NoError => return Ok(addresses_in(&message, &owner)),
@@ -141,7 +141,7 @@ async fn ask(servers: &[SocketAddr], name: &str, kind: RecordType) -> Result<Vec
     Err(problem)
 }
 
-async fn ask_one(server: SocketAddr, owner: &Name, kind: RecordType) -> io::Result<Message> {
+async fn query_server(server: SocketAddr, owner: &Name, kind: RecordType) -> io::Result<Message> {
     let mut query = Message::query();
     query.metadata.recursion_desired = true;
     query.add_query(Query::query(owner.clone(), kind));
@@ -164,11 +164,11 @@ async fn ask_one(server: SocketAddr, owner: &Name, kind: RecordType) -> io::Resu
         if !answer.metadata.truncation {
             return Ok(answer);
         }
-        return ask_at_length(server, &query, &bytes).await;
+        return query_over_tcp(server, &query, &bytes).await;
     }
 }
 
-async fn ask_at_length(server: SocketAddr, query: &Message, bytes: &[u8]) -> io::Result<Message> {
+async fn query_over_tcp(server: SocketAddr, query: &Message, bytes: &[u8]) -> io::Result<Message> {
     let mut stream = TcpStream::connect(server).await?;
     let length = u16::try_from(bytes.len()).map_err(io::Error::other)?;
     stream.write_all(&[&length.to_be_bytes(), bytes].concat()).await?;

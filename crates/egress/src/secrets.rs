@@ -12,7 +12,7 @@ pub(crate) struct Secrets(Vec<EgressSecret>);
 
 /// What was sent to somebody who may send it back, and what the program inside gets in its place.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct SentSecrets(Vec<(Vec<u8>, Vec<u8>)>);
+pub(crate) struct InjectedSecrets(Vec<(Vec<u8>, Vec<u8>)>);
 
 /// A placeholder that is on its way to somebody who must not have the secret.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) struct Exfiltration {
     pub(crate) message: &'static str,
 }
 
-impl SentSecrets {
+impl InjectedSecrets {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -40,7 +40,7 @@ impl SentSecrets {
     }
 
     /// The same header without what was sent.
-    pub(crate) fn taken_out(&self, value: &HeaderValue) -> Option<HeaderValue> {
+    pub(crate) fn redacted(&self, value: &HeaderValue) -> Option<HeaderValue> {
         let mut out = Vec::new();
         let mut rest = value.as_bytes().to_vec();
         self.replace(&mut rest, &mut out, true);
@@ -92,7 +92,7 @@ impl Secrets {
     pub(crate) fn fill(
         &self,
         template: &Template,
-        sent: &mut SentSecrets,
+        sent: &mut InjectedSecrets,
     ) -> Result<HeaderValue, String> {
         let mut text = String::new();
         for part in template.parts() {
@@ -128,7 +128,7 @@ impl Secrets {
         is_tls: bool,
         target: &str,
         headers: &mut HeaderMap,
-        sent: &mut SentSecrets,
+        sent: &mut InjectedSecrets,
     ) -> Result<(), Exfiltration> {
         for secret in &self.0 {
             let Some(placeholder) = &secret.placeholder else { continue };
@@ -186,7 +186,7 @@ fn filled(header: &HeaderValue, placeholder: &str, secret: &str) -> Option<Fille
     let found = bytes.windows(placeholder.len()).any(|part| part == placeholder.as_bytes());
     if found {
         let mut out = Vec::new();
-        let replace = SentSecrets(vec![(placeholder.into(), secret.into())]);
+        let replace = InjectedSecrets(vec![(placeholder.into(), secret.into())]);
         replace.replace(&mut bytes.to_vec(), &mut out, true);
         return Some(FilledHeader::Plain(out));
     }
@@ -204,8 +204,8 @@ fn filled(header: &HeaderValue, placeholder: &str, secret: &str) -> Option<Fille
 mod tests {
     use super::*;
 
-    fn sent() -> SentSecrets {
-        let mut sent = SentSecrets::default();
+    fn sent() -> InjectedSecrets {
+        let mut sent = InjectedSecrets::default();
         sent.add(b"s3cret", "PLACE");
         sent.add(b"s3", "OTHER");
         sent

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bastide_model::policy::{Policy, Why};
+use bastide_model::policy::{DecisionReason, Policy};
 use bastide_proto::egress::{
-    Answer, EgressListener, EgressOrder, EgressReport, EgressRequest, EgressResponse, EgressSecret,
-    EgressStart, MAX_EGRESS_MESSAGE, MAX_POLICY, PendingFlow, Transport,
+    Answer, EgressCommand, EgressListener, EgressReport, EgressRequest, EgressResponse,
+    EgressSecret, EgressStart, MAX_EGRESS_MESSAGE, MAX_POLICY, PendingFlow, Transport,
 };
 use bastide_proto::{LENGTH_BYTES, prefixed_length};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -62,8 +62,8 @@ pub fn run(warden: OwnedFd) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let warden = Arc::new(Channel::new(warden)?);
-        let Some((order, fds)) = warden.receive::<EgressOrder>().await? else { return Ok(()) };
-        let EgressOrder::Start(start) = order else {
+        let Some((order, fds)) = warden.receive::<EgressCommand>().await? else { return Ok(()) };
+        let EgressCommand::Start(start) = order else {
             return Err(io::ErrorKind::InvalidData.into());
         };
         let shared = match begin(*start, fds) {
@@ -73,7 +73,7 @@ pub fn run(warden: OwnedFd) -> io::Result<()> {
         let proxy = Proxy { shared, warden, names: Arc::new(Semaphore::new(MAX_DNS_STREAMS)) };
         proxy.report_ready().await?;
         tokio::spawn(settle(Arc::clone(&proxy.shared)));
-        proxy.obey().await
+        proxy.handle_orders().await
     })
 }
 
@@ -175,24 +175,24 @@ impl Proxy {
     }
 
     /// Does what the warden wants until it ends: its end is the session's.
-    async fn obey(&self) -> io::Result<()> {
+    async fn handle_orders(&self) -> io::Result<()> {
         loop {
-            let Some((order, fds)) = self.warden.receive::<EgressOrder>().await? else {
+            let Some((order, fds)) = self.warden.receive::<EgressCommand>().await? else {
                 return Ok(());
             };
             match order {
-                EgressOrder::Listeners(listeners) => {
+                EgressCommand::Listeners(listeners) => {
                     for (listener, fd) in listeners.into_iter().zip(fds) {
                         self.listen(listener, fd)?;
                     }
                 }
-                EgressOrder::Caller => {
+                EgressCommand::Caller => {
                     for caller in fds {
                         let (shared, warden) = (Arc::clone(&self.shared), Arc::clone(&self.warden));
                         tokio::spawn(serve_caller(shared, warden, caller));
                     }
                 }
-                EgressOrder::Stop => return Ok(()),
+                EgressCommand::Stop => return Ok(()),
                 _ => {}
             }
         }
@@ -250,6 +250,9 @@ async fn serve_caller(shared: Arc<ProxyState>, warden: Arc<Channel>, caller: Own
     }
     let Ok(mut caller) = UnixStream::from_std(caller) else { return };
     let Ok(Ok(request)) = tokio::time::timeout(SPEAK, request(&mut caller)).await else { return };
+    if has_left(&caller) {
+        return;
+    }
     let response = match respond(&shared, &warden, request).await {
         Ok(response) => response,
         Err(message) => EgressResponse::Refused { message },
@@ -257,6 +260,15 @@ async fn serve_caller(shared: Arc<ProxyState>, warden: Arc<Channel>, caller: Own
     if let Ok(bytes) = bastide_proto::encode_prefixed(&response) {
         // A host that went away asks again.
         drop(tokio::time::timeout(SPEAK, caller.write_all(&bytes)).await);
+    }
+}
+
+/// Whether a host no longer waits for an answer. It was told that nothing became of what it wants: that may have been while
+/// this process was stopped.
+fn has_left(caller: &UnixStream) -> bool {
+    match caller.try_read(&mut [0]) {
+        Ok(read) => read == 0,
+        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
     }
 }
 
@@ -292,7 +304,7 @@ async fn respond(
             }
             shared.approvals.answer(id, answer).ok_or_else(gone)?;
             let decision = if answer == Answer::Deny { "deny" } else { "allow" };
-            let mut note = Note::new(decision, Why::Rule, &waiting.host, waiting.port);
+            let mut note = Note::new(decision, DecisionReason::Rule, &waiting.host, waiting.port);
             note.detail = Some(format!("answered by a host: {answer:?}").to_lowercase());
             (note.method, note.path) = (waiting.method, waiting.path);
             shared.note(note);

@@ -199,7 +199,7 @@ impl ProxyState {
     }
 
     /// Whether the session has had as many bytes as it may.
-    pub(crate) fn is_spent(&self) -> bool {
+    pub(crate) fn is_over_quota(&self) -> bool {
         self.active().policy.limits.bytes.is_some_and(|most| {
             let (out, inward) = self.bytes();
             out.saturating_add(inward) >= most

@@ -17,7 +17,7 @@ static FIND: OnceLock<Find> = OnceLock::new();
 
 /// Tells where to look for the program that carries what is not embedded here. It is asked when something has to be
 /// unpacked, and the first one that is told stays.
-pub fn carried_by(find: impl Fn() -> Vec<PathBuf> + Send + Sync + 'static) {
+pub fn set_carrier(find: impl Fn() -> Vec<PathBuf> + Send + Sync + 'static) {
     // Whoever is second says the same: it is about where this library is installed.
     drop(FIND.set(Box::new(find)));
 }
@@ -29,12 +29,12 @@ pub(crate) fn carriers() -> Vec<PathBuf> {
 
 /// Where in its carrier a program lies, compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct CarrierRange {
     offset: u64,
     length: usize,
 }
 
-impl Place {
+impl CarrierRange {
     /// Reads `OFFSET:LENGTH`, which a build script wrote. `None` where the program is embedded.
     pub(crate) fn parse(text: &str) -> io::Result<Option<Self>> {
         if text.is_empty() {
@@ -97,7 +97,7 @@ mod tests {
             zstd::bulk::compress(&b"The Guest, many times the guest".repeat(100), 3).unwrap();
         let hash = blake3::hash(&program).to_hex().to_string();
         let place = format!("4:{}", compressed.len());
-        let place = Place::parse(&place).unwrap().unwrap();
+        let place = CarrierRange::parse(&place).unwrap().unwrap();
         let write = |name: &str, content: &[u8]| {
             let path = folder.path().join(name);
             fs::write(&path, [b"\x7fELF", content, b"the end"].concat()).unwrap();
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn knows_what_is_embedded() {
-        assert_eq!(Place::parse("").unwrap(), None);
-        assert!(Place::parse("12").is_err());
+        assert_eq!(CarrierRange::parse("").unwrap(), None);
+        assert!(CarrierRange::parse("12").is_err());
     }
 }

@@ -6,12 +6,12 @@ mod carrier;
 mod pod;
 mod program;
 mod stamp;
-mod unfinished;
+mod temp_file;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use carrier::carried_by;
+pub use carrier::set_carrier;
 pub use pod::{PodFile, pod_files};
 pub use program::{EmbeddedProgram, InstalledProgram};
 
@@ -20,7 +20,7 @@ pub const HASH: &str = env!("BASTIDE_GUEST_HASH");
 
 static GUEST: EmbeddedProgram = EmbeddedProgram::new(
     "guest",
-    include_bytes!(concat!(env!("OUT_DIR"), "/bastide-guest.zst")),
+    include_bytes!(concat!(env!("OUT_DIR"), "/bastide-guest.packed")),
     env!("BASTIDE_GUEST_LENGTH"),
     HASH,
     env!("BASTIDE_GUEST_PLACE"),

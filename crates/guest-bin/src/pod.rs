@@ -1,16 +1,23 @@
 //! The files by which a pod gets the guest: the loader, and the guest in parts.
 
 use std::io;
+use std::sync::OnceLock;
 
 use crate::{EmbeddedProgram, GUEST};
 
 static LOADER: EmbeddedProgram = EmbeddedProgram::new(
     "loader",
-    include_bytes!(concat!(env!("OUT_DIR"), "/bastide-loader.zst")),
+    include_bytes!(concat!(env!("OUT_DIR"), "/bastide-loader.packed")),
     env!("BASTIDE_LOADER_LENGTH"),
     env!("BASTIDE_LOADER_HASH"),
     env!("BASTIDE_LOADER_PLACE"),
 );
+
+/// How hard the guest is compressed for pods: it takes no longer than it saves on the way.
+const LEVEL: i32 = 3;
+
+/// The guest as the loader unpacks it.
+static PACKED_GUEST: OnceLock<Vec<u8>> = OnceLock::new();
 
 /// A file that lies in the folder of the loader.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,10 +45,13 @@ pub fn pod_files(most: usize) -> io::Result<Vec<Vec<PodFile>>> {
     let loader = LOADER.bytes()?;
     let room = most.checked_sub(loader.len()).filter(|room| *room > 0);
     let room = room.ok_or_else(|| io::Error::other("there is no room for the loader"))?;
-    let guest = GUEST.compressed();
-    if guest.is_empty() {
-        return Err(io::Error::other("another program has the guest: pods get it from that one"));
-    }
+    let guest = match PACKED_GUEST.get() {
+        Some(guest) => guest,
+        None => {
+            let packed = zstd::bulk::compress(GUEST.bytes()?, LEVEL)?;
+            PACKED_GUEST.get_or_init(|| packed)
+        }
+    };
     let (first, rest) = guest.split_at(room.min(guest.len()));
     let part = |number, content| PodFile { name: format!("part-{number}"), content };
     let loader = PodFile { name: "loader".to_owned(), content: loader };

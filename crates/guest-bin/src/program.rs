@@ -8,9 +8,14 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::carrier::{self, Place};
+use lzma_rust2::XzReader;
+
+use crate::carrier::{self, CarrierRange};
 use crate::stamp;
-use crate::unfinished::{Sync, Unfinished};
+use crate::temp_file::{Sync, TempFile};
+
+/// How what was compressed by xz begins.
+const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 
 /// The permissions of a program: it is no secret, and nobody changes it.
 const MODE: u32 = 0o555;
@@ -28,7 +33,7 @@ pub struct EmbeddedProgram {
 
 impl EmbeddedProgram {
     /// A program with its length in bytes, in decimal, its BLAKE3 hash, in hexadecimal, and where
-    /// [another program](crate::carried_by) has it if it is not embedded here.
+    /// [another program](crate::set_carrier) has it if it is not embedded here.
     #[must_use]
     pub const fn new(
         name: &'static str,
@@ -38,11 +43,6 @@ impl EmbeddedProgram {
         place: &'static str,
     ) -> Self {
         Self { name, compressed, length, hash, place, unpacked: OnceLock::new() }
-    }
-
-    /// The program as it is embedded, by zstd.
-    pub(crate) fn compressed(&self) -> &'static [u8] {
-        self.compressed
     }
 
     /// The program, unpacked at its first use in a process.
@@ -55,10 +55,10 @@ impl EmbeddedProgram {
             return Ok(bytes);
         }
         let length = self.length.parse().map_err(io::Error::other)?;
-        let bytes = match Place::parse(self.place)? {
+        let bytes = match CarrierRange::parse(self.place)? {
             // Only one that is embedded as it is has its own length.
             None if self.compressed.len() == length => return Ok(self.compressed),
-            None => zstd::bulk::decompress(self.compressed, length)?,
+            None => unpack(self.compressed, length)?,
             Some(place) => place.read(self.name, length, self.hash, &carrier::carriers())?,
         };
         Ok(self.unpacked.get_or_init(|| bytes))
@@ -88,7 +88,7 @@ impl EmbeddedProgram {
         }
         // Written under another name first: another process may be starting the same file now.
         // A later process believes what it finds by its times: it has to be on the disk before its name.
-        Unfinished::write(&path, MODE, self.bytes()?, Sync::Yes)?;
+        TempFile::write(&path, MODE, self.bytes()?, Sync::Yes)?;
         let file = File::open(&path)?;
         if self.is_embedded(&file)? {
             return Ok(InstalledProgram { path, file: file.into() });
@@ -125,6 +125,16 @@ impl EmbeddedProgram {
             }
         }
     }
+}
+
+/// Undoes what the build script did; which way that was is told by how it begins.
+fn unpack(packed: &[u8], length: usize) -> io::Result<Vec<u8>> {
+    if !packed.starts_with(XZ_MAGIC) {
+        return zstd::bulk::decompress(packed, length);
+    }
+    let mut bytes = Vec::with_capacity(length);
+    XzReader::new(packed, false).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 impl fmt::Debug for EmbeddedProgram {

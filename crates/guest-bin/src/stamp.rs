@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::unfinished::{Sync, Unfinished};
+use crate::temp_file::{Sync, TempFile};
 
 /// Longer than any stamp is.
 const MAX: u64 = 256;
@@ -38,7 +38,7 @@ pub(crate) fn is_known(guest: &Path, file: &Metadata) -> bool {
 
 /// Remembers that this file was compared. Where that cannot be written down it is compared again.
 pub(crate) fn remember(guest: &Path, file: &Metadata) {
-    drop(Unfinished::write(&path_for(guest), 0o600, line(file).as_bytes(), Sync::No));
+    drop(TempFile::write(&path_for(guest), 0o600, line(file).as_bytes(), Sync::No));
 }
 
 fn line(file: &Metadata) -> String {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use bastide_proto::boot::{BootFailure, Enforced, InodeId, UserAndGroup};
 use bastide_proto::container::{
-    ContainerReport, ContainerSpec, ContainerUp, FOLDER, HOST_PATH, RUN_PATH,
+    ContainerReady, ContainerReport, ContainerSpec, FOLDER, HOST_PATH, RUN_PATH,
 };
 use bastide_proto::pod::{EXPIRED_CODE, OWN_PATH, PodLease, PodReport};
 use bastide_proto::warden::GUEST_SOCKET;
@@ -27,13 +27,13 @@ use rustix::process::{Pid, getpid, set_child_subreaper, setsid};
 use serde::de::DeserializeOwned;
 
 use crate::accounts::{Identity, UnnamedGroup};
-use crate::init::ToInit;
+use crate::init::InitRequest;
 use crate::jail::container::{
     become_user, harden_first, harden_guest, raise_walls, reduce_first, reduce_guest,
 };
 use crate::jail::{
-    Count, FilterOptions, LimitContext, Processors, Protected, Shared, StepContext, StepError,
-    WallsReport, WriteTarget, limit_commands, lower_oom_score,
+    FilterOptions, LimitContext, ProcessCount, Processors, Protected, Shared, StepContext,
+    StepError, WallsReport, WriteTarget, limit_commands, lower_oom_score,
 };
 use crate::removable_walls::{Wall, is_removed};
 use crate::server::{self, Endpoints, ServerConfig, UserPolicy};
@@ -57,7 +57,7 @@ const ONE_USER_POD: &str = "its pod runs as one user only; make the session with
 
 /// An engine gives no user or file system apart.
 const OF_ENGINE: LimitContext = LimitContext {
-    count: Count::Shared,
+    count: ProcessCount::Shared,
     own_root: false,
     // The engine's own limit holds.
     unasked_pids: None,
@@ -72,12 +72,12 @@ pub enum Rendezvous {
     /// It waits for the host, which comes by `dial`.
     Waits,
     /// As well, in a pod, where it may do so only once.
-    Pod(Patience),
+    Pod(HostWait),
 }
 
 /// For how long the first process of a pod waits for a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum HostWait {
     /// As long as it takes to boot.
     Short,
     /// Until somebody comes.
@@ -162,12 +162,12 @@ fn start_launchers(
     to_guest: OwnedFd,
     others: &[Pid],
 ) -> GuestEnd {
-    while let Ok(Some((word, mut sockets))) = packet::receive(&to_guest) {
-        let (who, requests) = match (word, sockets.pop()) {
-            (ToInit::Launch(who), Some(requests)) => (who, requests),
-            (ToInit::Over, _) => return GuestEnd::Over,
-            (ToInit::Expired, _) => return GuestEnd::Expired,
-            (ToInit::Up(_) | ToInit::Launch(_) | ToInit::Namespaces, _) => continue,
+    while let Ok(Some((message, mut sockets))) = packet::receive(&to_guest) {
+        let (who, requests) = match (message, sockets.pop()) {
+            (InitRequest::Launch(who), Some(requests)) => (who, requests),
+            (InitRequest::Over, _) => return GuestEnd::Over,
+            (InitRequest::Expired, _) => return GuestEnd::Expired,
+            (InitRequest::Up(_) | InitRequest::Launch(_) | InitRequest::Namespaces, _) => continue,
         };
         match fork() {
             Ok(Fork::Child) => {
@@ -232,7 +232,7 @@ fn await_host<T: DeserializeOwned>(
 
 /// A container whose processes are up.
 struct StartedContainer {
-    up: ContainerUp,
+    up: ContainerReady,
     to_guest: OwnedFd,
     who: DefaultUser,
     /// The guest and the first launcher.
@@ -290,12 +290,12 @@ fn start(
     reduce_first()?;
     let to_guest = OwnedFd::from(to_guest);
     let received = packet::receive(&to_guest).step(|| "start the guest".to_owned())?;
-    let Some((ToInit::Up(walls), _)) = received else {
+    let Some((InitRequest::Up(walls), _)) = received else {
         let step = "start the guest, which ended without a word";
         return Err(StepError::from_errno(step, libc::EPIPE).into());
     };
     let walls = walls?;
-    let up = ContainerUp {
+    let up = ContainerReady {
         user: UserAndGroup { uid: who.who.uid, gid: who.who.gid },
         user_name: who.name.clone(),
         many_users: who.many_users,

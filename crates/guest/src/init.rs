@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use bastide_proto::boot::{
-    BaseSpec, BootFailure, BootReport, BootSpec, Enforced, HostIds, Ids, Rung, SandboxUp,
+    BaseSpec, BootFailure, BootReport, BootSpec, Enforced, HostIds, Ids, Rung, SandboxReady,
 };
 use bastide_proto::warden::HOST_INIT;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, set_child_subreaper, setsid};
@@ -18,7 +18,7 @@ use crate::jail::{
     give_up_everything, give_up_unneeded, harden_init, join, leave_host, open_alone,
     raise_own_loopback, reduce_guest,
 };
-use crate::launcher::{CommandCgroups, LauncherJob};
+use crate::launcher::{CommandCgroups, LauncherSpec};
 use crate::server::kill::end_session;
 use crate::server::{self, Endpoints, ServerConfig};
 use crate::sys::{Fork, block_signals, exit_now, fork, fork_into, ignore_sigchld};
@@ -95,7 +95,7 @@ impl SessionFds {
 
 /// What the guest tells init.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum ToInit {
+pub(crate) enum InitRequest {
     /// That it is up, or why not; once, and first.
     Up(Result<WallsReport, BootFailure>),
     /// To start another launcher, on the socket that comes along, for this user or the default one.
@@ -149,18 +149,20 @@ pub(crate) fn run(arguments: InitArguments) -> ! {
     // one inside: nothing outlives the guest.
     while let Ok(Some((word, mut sockets))) = packet::receive(&to_guest) {
         let (who, requests) = match (word, sockets.pop()) {
-            (ToInit::Launch(who), Some(requests)) => (who, requests),
-            (ToInit::Namespaces, Some(asker)) => {
+            (InitRequest::Launch(who), Some(requests)) => (who, requests),
+            (InitRequest::Namespaces, Some(asker)) => {
                 // Whoever asked sees the socket close.
-                drop(hand_out_namespaces(&asker));
+                drop(send_namespaces(&asker));
                 continue;
             }
-            (ToInit::Up(_) | ToInit::Over | ToInit::Expired, _) | (_, None) => continue,
+            (InitRequest::Up(_) | InitRequest::Over | InitRequest::Expired, _) | (_, None) => {
+                continue;
+            }
         };
         match fork() {
             Ok(Fork::Child) => {
                 drop((to_guest, lock, sockets));
-                launcher::run(&plan, LauncherJob { who, others }, &requests, cgroups)
+                launcher::run(&plan, LauncherSpec { who, others }, &requests, cgroups)
             }
             // The guest sees its end of the socket close.
             Ok(Fork::Parent(_)) | Err(_) => {}
@@ -174,7 +176,7 @@ pub(crate) fn run(arguments: InitArguments) -> ! {
 
 /// Hands out the namespaces of users and of mounts. Joining them takes what nobody inside has: to be, outside, who made
 /// them.
-fn hand_out_namespaces(asker: &OwnedFd) -> std::io::Result<()> {
+fn send_namespaces(asker: &OwnedFd) -> std::io::Result<()> {
     let [users, mounts] = ["user", "mnt"].map(|kind| File::open(format!("/proc/self/ns/{kind}")));
     packet::send_now(asker, &packet::encode(&())?, &[users?.as_fd(), mounts?.as_fd()])
 }
@@ -218,7 +220,7 @@ struct InitContext {
 
 /// A sandbox whose processes are up.
 struct StartedSandbox {
-    ready: SandboxUp,
+    ready: SandboxReady,
     to_guest: OwnedFd,
     guest_fd: OwnedFd,
     lock: OwnedFd,
@@ -255,17 +257,17 @@ fn boot_session(
     let pair = || UnixStream::pair().step(|| "make a pair of sockets".to_owned());
     // Before anything of the session runs, and with nothing of it.
     let egress = match egress {
-        Some(asked) => {
+        Some(orders) => {
             let (to_listeners, init) = pair()?;
             let step = || "make the egress namespace".to_owned();
             match fork_into(libc::CLONE_NEWNET).step(step)? {
                 Fork::Child => {
                     drop((listener, first, lock, logs, oom_events, cgroups));
                     drop((warden, port_channel, to_warden.take(), to_listeners));
-                    egress_listeners::run(&asked, init.into())
+                    egress_listeners::run(&orders, init.into())
                 }
                 Fork::Parent(listeners) => {
-                    drop((asked, init));
+                    drop((orders, init));
                     join_egress(listeners, &to_listeners)?;
                     Some(listeners)
                 }
@@ -301,19 +303,19 @@ fn boot_session(
         Fork::Child => {
             drop((to_guest, warden, guest_fd, lock, to_warden.take()));
             let others = [vec![guest], protected_pids(plan), Vec::from_iter(egress)].concat();
-            let job = LauncherJob { who: None, others };
+            let job = LauncherSpec { who: None, others };
             launcher::run(plan, job, &launcher_end.into(), cgroups)
         }
         Fork::Parent(launcher) => launcher,
     };
     drop(launcher_end);
     let to_guest = OwnedFd::from(to_guest);
-    let ToInit::Up(walls) = receive(&to_guest, "start the guest")? else {
+    let InitRequest::Up(walls) = receive(&to_guest, "start the guest")? else {
         return Err(StepError::from_errno("start the guest", libc::EPROTO).into());
     };
     // The host's numbers of both are the warden's to fill in.
     let walls = walls?;
-    let ready = SandboxUp {
+    let ready = SandboxReady {
         init_pid: 0,
         guest_pid: 0,
         uid: ids.on_host(),
@@ -384,7 +386,7 @@ fn receive<T: serde::de::DeserializeOwned>(from: &OwnedFd, step: &str) -> Result
 
 /// Whether the one user inside stands for root, who writes to files whatever their permissions say, and could not do that
 /// inside.
-fn stands_for_root(ids: &Ids) -> bool {
+fn is_host_root(ids: &Ids) -> bool {
     match ids {
         Ids::Range { only, .. } => only.is_some(),
         Ids::Own { outside, .. } => outside.uid == 0,
@@ -404,7 +406,7 @@ fn run_guest(plan: &SandboxSpec, endpoints: Endpoints) -> ! {
     });
     let served = match reduced {
         Ok(()) => {
-            let overrides_modes = stands_for_root(&plan.base_spec.ids);
+            let overrides_modes = is_host_root(&plan.base_spec.ids);
             let served = ServerConfig { overrides_modes, ..(&plan.session).into() };
             server::run(&served, endpoints)
         }

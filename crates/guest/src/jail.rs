@@ -20,7 +20,7 @@ pub(crate) use egress_net::{join, raise_own_loopback, set_up_egress};
 pub(crate) use host_file::{identity_of, open_host_file};
 pub(crate) use ids::IdMap;
 pub(crate) use limits::{
-    Count, LimitContext, UNASKED, UNASKED_OF_HOST, limit_commands, lower_oom_score,
+    LimitContext, ProcessCount, UNASKED, UNASKED_OF_HOST, limit_commands, lower_oom_score,
 };
 pub(crate) use root::{
     BindOverride, begin_root, clone_binds, file_system, finish_root, leave_host, make_exclusively,

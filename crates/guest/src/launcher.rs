@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounts::Identity;
 use crate::jail::{
-    Count, LimitContext, Processors, Protected, SandboxSpec, StepContext, StepError, UNASKED,
-    UNASKED_OF_HOST, WallsReport, limit_commands, raise_walls,
+    LimitContext, ProcessCount, Processors, Protected, SandboxSpec, StepContext, StepError,
+    UNASKED, UNASKED_OF_HOST, WallsReport, limit_commands, raise_walls,
 };
 use crate::sys::{Fork, default_signals, exit_now, fork};
 use crate::{packet, supervisor};
@@ -45,7 +45,7 @@ pub(crate) struct CommandCgroups {
 
 /// Whom a launcher serves, and whom it keeps commands from.
 #[derive(Debug)]
-pub(crate) struct LauncherJob {
+pub(crate) struct LauncherSpec {
     /// Who commands are; whoever this process is, if none.
     pub(crate) who: Option<Identity>,
     /// Processes of ours that commands must not reach.
@@ -55,7 +55,7 @@ pub(crate) struct LauncherJob {
 /// The life of a launcher.
 pub(crate) fn run(
     plan: &SandboxSpec,
-    job: LauncherJob,
+    job: LauncherSpec,
     requests: &OwnedFd,
     cgroups: CommandCgroups,
 ) -> ! {
@@ -89,7 +89,7 @@ pub(crate) fn serve(walls: Result<WallsReport, StepError>, requests: &OwnedFd) -
 
 fn enter(
     plan: &SandboxSpec,
-    job: LauncherJob,
+    job: LauncherSpec,
     cgroups: CommandCgroups,
 ) -> Result<WallsReport, StepError> {
     // A group of its own, so that no signal to somebody's group reaches it.
@@ -103,10 +103,10 @@ fn enter(
     let context = LimitContext {
         count: match &plan.base_spec.ids {
             // Where the host counts, it counts all the user's processes.
-            Ids::Host(HostIds::Caller | HostIds::Given(_)) => Count::Shared,
-            Ids::Host(HostIds::Claimed { .. }) | Ids::Own { .. } => Count::Session,
+            Ids::Host(HostIds::Caller | HostIds::Given(_)) => ProcessCount::Shared,
+            Ids::Host(HostIds::Claimed { .. }) | Ids::Own { .. } => ProcessCount::Session,
             // Root inside can be any of them.
-            Ids::Range { .. } | Ids::Subordinate { .. } => Count::EachUser,
+            Ids::Range { .. } | Ids::Subordinate { .. } => ProcessCount::EachUser,
         },
         own_root: plan.base_spec.rung == Rung::Namespaces,
         unasked_pids: match plan.base_spec.rung {

@@ -2,6 +2,7 @@
 
 mod accounts;
 pub mod container;
+pub mod deliver;
 pub mod dial;
 mod egress_listeners;
 mod init;

@@ -40,7 +40,7 @@ use bastide_wire::conduit::Conduits;
 use rustix::process::Pid;
 
 use crate::accounts::{Identity, UnnamedGroup};
-use crate::init::ToInit;
+use crate::init::InitRequest;
 use crate::jail::{StepContext, StepError};
 use crate::launcher::LauncherReport;
 use crate::packet;
@@ -49,7 +49,7 @@ use crate::sys::ignore_library_signals;
 
 use activity::Activity;
 use beneath::Roots;
-use lease::{Lease, LeaseOver};
+use lease::{Lease, LeaseExpiry};
 use log::LogFolder;
 use oom::OomCounter;
 use pipes::Pipes;
@@ -183,7 +183,7 @@ fn await_launcher(endpoints: &Endpoints) -> io::Result<Pid> {
     let report = packet::receive::<LauncherReport>(&endpoints.launcher)?;
     let (report, _) = report.ok_or(io::ErrorKind::UnexpectedEof)?;
     let pid = report.as_ref().ok().and_then(|launched| Pid::from_raw(launched.pid));
-    let up = ToInit::Up(report.map(|launched| launched.walls));
+    let up = InitRequest::Up(report.map(|launched| launched.walls));
     packet::send(&endpoints.init, &up, &[])?;
     pid.ok_or_else(|| io::ErrorKind::Other.into())
 }
@@ -197,7 +197,7 @@ fn to_tokio(stream: UnixStream) -> io::Result<tokio::net::UnixStream> {
 pub(crate) fn give_up(init: &UnixStream, error: StepError) -> io::Error {
     let why = error.to_string();
     // An init that is gone has nobody to tell it to.
-    drop(packet::send(init, &ToInit::Up(Err(error.into())), &[]));
+    drop(packet::send(init, &InitRequest::Up(Err(error.into())), &[]));
     io::Error::other(why)
 }
 
@@ -283,8 +283,8 @@ pub(crate) fn run(served: &ServerConfig, endpoints: Endpoints) -> io::Result<()>
                 gone = &mut gone => return gone,
                 over = guest.lease.over(|| guest.idle()) => {
                     let why = match over {
-                        LeaseOver::Abandoned => ToInit::Over,
-                        LeaseOver::Expired => ToInit::Expired,
+                        LeaseExpiry::Abandoned => InitRequest::Over,
+                        LeaseExpiry::Expired => InitRequest::Expired,
                     };
                     return packet::send_now(&init, &packet::encode(&why)?, &[]);
                 }

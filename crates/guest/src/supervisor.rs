@@ -45,7 +45,7 @@ pub(crate) enum SupervisorMessage {
 
 /// The orders of a process that is to become a command. Its standard streams come with them.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ExecOrder {
+pub(crate) struct ExecSpec {
     /// The program and its arguments.
     pub(crate) argv: Vec<ByteBuf>,
     /// The whole environment.
@@ -134,7 +134,7 @@ pub(crate) fn run(to_guest: &OwnedFd, to_command: OwnedFd) -> ! {
 /// supervisor waits for its end: both have the same.
 fn become_command(orders: OwnedFd) -> ! {
     let alone = setsid();
-    let Ok(Some((message, streams))) = packet::receive::<ExecOrder>(&orders) else { exit_now(0) };
+    let Ok(Some((message, streams))) = packet::receive::<ExecSpec>(&orders) else { exit_now(0) };
     if is_removed(Wall::CloseOnExec) {
         let _ = rustix::io::fcntl_setfd(&orders, rustix::io::FdFlags::empty());
     }
@@ -154,9 +154,9 @@ fn prefault() -> io::Result<()> {
     let (near, far) = UnixStream::pair()?;
     let env = vec![(ByteBuf::from("PATH"), ByteBuf::from("/usr/local/bin:/usr/bin:/bin"))];
     let argv = vec![ByteBuf::from("true"), ByteBuf::from(vec![b'-'; 4096])];
-    let orders = ExecOrder { argv, env, cwd: "/".to_owned(), terminal: false };
+    let orders = ExecSpec { argv, env, cwd: "/".to_owned(), terminal: false };
     packet::send(&near, &orders, &[near.as_fd()])?;
-    let taken = packet::receive::<ExecOrder>(&far)?;
+    let taken = packet::receive::<ExecSpec>(&far)?;
     if let Some((orders, _streams)) = &taken {
         to_c_strings(orders)?;
     }
@@ -164,7 +164,7 @@ fn prefault() -> io::Result<()> {
 }
 
 /// Carries out the orders; returns only if that failed.
-fn execute(orders: &ExecOrder, streams: &[OwnedFd]) -> ExecFailure {
+fn execute(orders: &ExecSpec, streams: &[OwnedFd]) -> ExecFailure {
     let prepare = || -> io::Result<()> {
         let [stdin, stdout, stderr] = streams else {
             return Err(io::ErrorKind::InvalidData.into());
@@ -197,7 +197,7 @@ fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EINVAL)
 }
 
-fn to_c_strings(orders: &ExecOrder) -> io::Result<(Vec<CString>, Vec<CString>)> {
+fn to_c_strings(orders: &ExecSpec) -> io::Result<(Vec<CString>, Vec<CString>)> {
     let argv = orders.argv.iter().map(|text| c_string(text)).collect::<io::Result<_>>()?;
     let env = orders.env.iter().map(|(key, value)| c_string(&join(key, b"=", value)));
     Ok((argv, env.collect::<io::Result<_>>()?))
@@ -212,7 +212,7 @@ fn join(left: &[u8], between: &[u8], right: &[u8]) -> Vec<u8> {
 }
 
 /// Finds the program as a shell would, in the `PATH` of the command itself, and executes it.
-fn search_and_exec(orders: &ExecOrder, argv: &[CString], env: &[CString]) -> io::Error {
+fn search_and_exec(orders: &ExecSpec, argv: &[CString], env: &[CString]) -> io::Error {
     let Some(program) = argv.first() else { return io::Error::from_raw_os_error(libc::EINVAL) };
     let name = program.as_bytes();
     if name.contains(&b'/') {

@@ -32,9 +32,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bastide_proto::boot::{
-    BaseSpec, BootFailure, BootReport, BootSpec, EgressBoot, Ids, Rung, SandboxUp,
+    BaseSpec, BootFailure, BootReport, BootSpec, EgressBoot, Ids, Rung, SandboxReady,
 };
-use bastide_proto::warden::{CONTROL_SOCKET, GUEST_SOCKET, LeaseEnd, WardenResponse};
+use bastide_proto::warden::{CONTROL_SOCKET, ExpiryAction, GUEST_SOCKET, WardenResponse};
 use rustix::process::{WaitStatus, setsid};
 
 use crate::init::SessionFds;
@@ -44,11 +44,11 @@ use crate::{packet, removable_walls};
 use control::ControlSocket;
 use egress::{Egress, EgressFds};
 use event_loop::{Event, EventLoop};
-use folder::{EndNote, Folder};
+use folder::{ExitRecord, Folder};
 use image::Workspace;
 use lease::Lease;
 use limits::Cgroups;
-use mount_points::HeldPlaces;
+use mount_points::MountPointLocks;
 use mounts::Mounts;
 use ports::Ports;
 use root_template::RootTemplate;
@@ -153,11 +153,11 @@ pub enum Removed {
 ///
 /// Fails if something in it can be neither removed nor made removable.
 pub fn remove(path: &Path, what: Removed) -> io::Result<()> {
-    let mut said = Vec::new();
-    io::stdin().take(MAX_IDS).read_to_end(&mut said)?;
-    let ids = match said.is_empty() {
+    let mut bytes = Vec::new();
+    io::stdin().take(MAX_IDS).read_to_end(&mut bytes)?;
+    let ids = match bytes.is_empty() {
         true => None,
-        false => Some(bastide_proto::decode::<Ids>(&said).map_err(io::Error::other)?),
+        false => Some(bastide_proto::decode::<Ids>(&bytes).map_err(io::Error::other)?),
     };
     // Only maps that belong to nobody else are of use here.
     let ids = ids.filter(|ids| matches!(ids, Ids::Subordinate { .. }));
@@ -208,9 +208,9 @@ fn close_standard_streams() -> io::Result<()> {
 /// A sandbox that is up.
 struct Sandbox {
     /// What of the caller's folders is mounted on, until it ended.
-    places: Cell<HeldPlaces>,
+    places: Cell<MountPointLocks>,
     base: SandboxBase,
-    ready: SandboxUp,
+    ready: SandboxReady,
     folder: Folder,
     control: ControlSocket,
     /// Held so that everybody can tell that somebody of this session lives.
@@ -251,17 +251,17 @@ impl Sandbox {
                 }
                 Event::Expired(then) => {
                     // Where somebody is there to see to what is left of it, its files are theirs to remove.
-                    let removes = then == LeaseEnd::Delete && event_loop.owner.is_none();
+                    let removes = then == ExpiryAction::Delete && event_loop.owner.is_none();
                     if removes {
                         // An end that is interrupted is finished by a sweep.
-                        drop(self.folder.mark_unwanted());
+                        drop(self.folder.write_tombstone());
                         drop(self.folder.note_deletion());
                     }
                     self.end_if_alive(&mut event_loop)?;
                     if removes {
                         return self.remove();
                     }
-                    self.record_end(EndNote::Expired);
+                    self.record_end(ExitRecord::Expired);
                     event_loop.set_ended();
                     if event_loop.owner.is_none() {
                         return Ok(());
@@ -277,14 +277,14 @@ impl Sandbox {
                         return self.remove();
                     }
                     if event_loop.init.is_some() {
-                        self.record_end(EndNote::Abandoned);
+                        self.record_end(ExitRecord::Abandoned);
                     }
                     return Ok(());
                 }
                 Event::EndRequested { remove, caller } => {
                     self.end_if_alive(&mut event_loop)?;
                     if !remove && event_loop.init.is_some() {
-                        self.record_end(EndNote::Stopped);
+                        self.record_end(ExitRecord::Stopped);
                     }
                     control::answer(&caller, &WardenResponse::Ended);
                     // The caller's socket closes when there is nothing more to wait for.
@@ -315,7 +315,7 @@ impl Sandbox {
 
     /// Notes how the sandbox ended. A folder that cannot be written to, or is gone, has no reader
     /// either.
-    fn record_end(&self, note: EndNote) {
+    fn record_end(&self, note: ExitRecord) {
         drop(self.folder.note_end(note));
     }
 
@@ -327,10 +327,10 @@ impl Sandbox {
     }
 }
 
-fn how_it_ended(status: WaitStatus) -> EndNote {
+fn how_it_ended(status: WaitStatus) -> ExitRecord {
     match (status.exit_status(), status.terminating_signal()) {
-        (Some(_), _) => EndNote::GuestEnded,
-        (None, signal) => EndNote::Killed { signal: signal.unwrap_or(libc::SIGKILL) },
+        (Some(_), _) => ExitRecord::GuestEnded,
+        (None, signal) => ExitRecord::Killed { signal: signal.unwrap_or(libc::SIGKILL) },
     }
 }
 
@@ -353,7 +353,7 @@ fn boot(
             egress,
             places: Cell::new(places),
             base,
-            ready: SandboxUp { enforced: cgroups.enforced.clone().or(ready.enforced), ..ready },
+            ready: SandboxReady { enforced: cgroups.enforced.clone().or(ready.enforced), ..ready },
             folder,
             control,
             _lock: lock,
@@ -371,11 +371,11 @@ fn boot(
 
 /// What the warden of a sandbox that is up holds of the session.
 struct BootedSession {
-    ready: SandboxUp,
+    ready: SandboxReady,
     folder: Folder,
     control: ControlSocket,
     lock: OwnedFd,
-    places: HeldPlaces,
+    places: MountPointLocks,
     egress: Option<Egress>,
 }
 
@@ -434,7 +434,7 @@ fn boot_session(
     let Workspace { bind_override, device, limited_by } = Workspace::mount(spec, base)?;
     cgroups.enforced.disk = limited_by;
     let ready = base.boot_session(spec, &session_fds, &cgroups.enforced, bind_override)?;
-    let ready = SandboxUp { image: device, ..ready };
+    let ready = SandboxReady { image: device, ..ready };
     // The sandbox has it; a process there that ends is noticed.
     drop(session_fds);
     if let Some(egress) = &mut egress {

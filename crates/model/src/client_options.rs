@@ -99,15 +99,15 @@ impl ClientOptions {
         let Some(given) = options.as_object() else {
             return Context::with(registry).read(options);
         };
-        let explicit = given.get("type").filter(|word| !word.is_null());
-        if explicit.is_some_and(|word| word != backend) {
-            let word = explicit.map(python::text).unwrap_or_default();
+        let explicit = given.get("type").filter(|tag| !tag.is_null());
+        if explicit.is_some_and(|tag| tag != backend) {
+            let tag = explicit.map(python::text).unwrap_or_default();
             return Err(raise::value_error(format!(
-                "sandbox.options type `{word}` does not match selected sandbox client backend \
+                "sandbox.options type `{tag}` does not match selected sandbox client backend \
                  `{backend}`"
             )));
         }
-        let known = KEYS.iter().find(|(word, _)| *word == backend).map(|(_, keys)| *keys);
+        let known = KEYS.iter().find(|(tag, _)| *tag == backend).map(|(_, keys)| *keys);
         let is_unknown =
             |key: &&str| *key != "type" && known.is_some_and(|known| !known.contains(key));
         let mut unknown: Vec<&str> = given.keys().map(String::as_str).filter(is_unknown).collect();
@@ -228,9 +228,9 @@ fn limit(input: Input<'_>) -> Checked<Option<u64>> {
 }
 
 /// The word for a choice.
-fn word<T: PartialEq>(of: &T, words: &[(&'static str, T)]) -> String {
+fn tag<T: PartialEq>(of: &T, words: &[(&'static str, T)]) -> String {
     let found = words.iter().find(|(_, choice)| choice == of);
-    found.map_or_else(String::new, |(word, _)| (*word).to_owned())
+    found.map_or_else(String::new, |(tag, _)| (*tag).to_owned())
 }
 
 fn ports(input: Input<'_>) -> Checked<Vec<i128>> {
@@ -261,12 +261,12 @@ impl FromInput for ClientOptions {
                            object payload";
             return Err(input.type_error(message));
         };
-        let word = map.get("type").unwrap_or(&Value::Null);
-        match word.as_str().filter(|word| input.registry().client_options().has(word)) {
+        let tag = map.get("type").unwrap_or(&Value::Null);
+        match tag.as_str().filter(|tag| input.registry().client_options().has(tag)) {
             Some(known) => input.registry().client_options().read(input, known, "options"),
             None => {
-                let word = python::text(word);
-                Err(input.value_error(format!("unknown sandbox client options type `{word}`")))
+                let tag = python::text(tag);
+                Err(input.value_error(format!("unknown sandbox client options type `{tag}`")))
             }
         }
     }
@@ -286,8 +286,8 @@ impl Dump for ClientOptions {
             }
             Self::Local { exposed_ports, isolation, network, policy, nested_sandbox, limits } => {
                 out.put("exposed_ports", exposed_ports)?;
-                out.put("isolation", &word(isolation, &ISOLATION))?;
-                out.put("network", &word(network, &NETWORKS))?;
+                out.put("isolation", &tag(isolation, &ISOLATION))?;
+                out.put("network", &tag(network, &NETWORKS))?;
                 if let Some(policy) = policy {
                     out.put("policy", &policy.to_value())?;
                 }

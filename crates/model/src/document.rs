@@ -88,10 +88,10 @@ impl<'t> Document<'t> {
         });
         match checked {
             Ok((root, value)) => Ok(Self { name, text, root, value }),
-            Err(trouble) => {
-                let (line, column) = trouble.position.line_and_column(text);
-                let message = format!("{name}:{line}:{column}: {}", trouble.message);
-                Err(Error::new(trouble.kind, message)
+            Err(failure) => {
+                let (line, column) = failure.position.line_and_column(text);
+                let message = format!("{name}:{line}:{column}: {}", failure.message);
+                Err(Error::new(failure.kind, message)
                     .with_context("file", name)
                     .with_context("line", line)
                     .with_context("column", column))

@@ -198,11 +198,11 @@ impl FromInput for EnvValue {
         if let (1, Some(Value::String(text))) = (map.len(), map.get("value")) {
             return Ok(Self::Str(text.clone()));
         }
-        let Some(word) = map.get("type").and_then(Value::as_str) else {
+        let Some(tag) = map.get("type").and_then(Value::as_str) else {
             let message = "env value mapping must include a string `type` field";
             return Err(input.without_type(message));
         };
-        input.registry().env_values().read(input, word, "env value")
+        input.registry().env_values().read(input, tag, "env value")
     }
 }
 

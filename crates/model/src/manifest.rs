@@ -3,7 +3,7 @@
 mod coerce;
 mod describe;
 mod load;
-mod mount_places;
+mod mount_targets;
 mod remote_mounts;
 mod skip;
 mod tree;

@@ -48,11 +48,11 @@ use crate::lax::{Checked, Context, FromInput, Input, Invalid, PathSegment};
 use crate::registry::Registry;
 use crate::{Error, ErrorKind, Result};
 
-pub use address::{Network, PrivatePlace, private_place};
-pub use decide::{Explanation, Fit, Flow, HttpRequest, Verdict, Why};
+pub use address::{Network, SpecialAddress, special_address};
+pub use decide::{DecisionReason, Explanation, Flow, HttpRequest, RuleMatch, Verdict};
 pub use host::{Host, HostPattern, normal_name};
-pub use path::{BadPath, NormalPath, PathGlob};
-pub use preset::{PRESETS, PresetPlace};
+pub use path::{InvalidPath, NormalPath, PathGlob};
+pub use preset::{PRESETS, PresetHost};
 pub use rule::{Action, HttpMatch, Inject, PortRange, Protocol, Rule};
 pub use secret::{SecretSource, SecretSpec, Template, TemplatePart};
 pub use settings::{Limits, ProxyAddress, Upstream};
@@ -203,7 +203,7 @@ impl Policy {
     /// The same policy with a floor beneath it: the floor's rules come first, what it says of hosts and of the way out
     /// holds, and no limit is above its own.
     #[must_use]
-    pub fn on_floor(&self, floor: &Self) -> Self {
+    pub fn with_floor(&self, floor: &Self) -> Self {
         let mut both = self.clone();
         for rule in &mut both.rules {
             rule.floor = false;

@@ -110,13 +110,13 @@ impl Registry {
     /// `ValueError` if the word is empty or taken.
     pub fn with_entry(
         mut self,
-        word: &str,
+        tag: &str,
         owner: &str,
         read: impl Fn(Input<'_>) -> Checked<Entry> + Send + Sync + 'static,
     ) -> Result<Self> {
-        self.entries.add(word, owner, read, |existing| {
+        self.entries.add(tag, owner, read, |existing| {
             raise::value_error(format!(
-                "Artifact type `{word}` is already registered to {existing}; refusing to register \
+                "Artifact type `{tag}` is already registered to {existing}; refusing to register \
                  {owner}"
             ))
         })?;
@@ -130,14 +130,12 @@ impl Registry {
     /// `TypeError` if the word is taken; `ValueError` if it is empty.
     pub fn with_env_value(
         mut self,
-        word: &str,
+        tag: &str,
         owner: &str,
         read: impl Fn(Input<'_>) -> Checked<EnvValue> + Send + Sync + 'static,
     ) -> Result<Self> {
-        self.env_values.add(word, owner, read, |existing| {
-            raise::type_error(format!(
-                "env value type `{word}` is already registered by {existing}"
-            ))
+        self.env_values.add(tag, owner, read, |existing| {
+            raise::type_error(format!("env value type `{tag}` is already registered by {existing}"))
         })?;
         Ok(self)
     }
@@ -149,13 +147,13 @@ impl Registry {
     /// `TypeError` if the word is taken; `ValueError` if it is empty.
     pub fn with_mount_strategy(
         mut self,
-        word: &str,
+        tag: &str,
         owner: &str,
         read: impl Fn(Input<'_>) -> Checked<MountStrategy> + Send + Sync + 'static,
     ) -> Result<Self> {
-        self.mount_strategies.add(word, owner, read, |existing| {
+        self.mount_strategies.add(tag, owner, read, |existing| {
             raise::type_error(format!(
-                "mount strategy type `{word}` is already registered by {existing}"
+                "mount strategy type `{tag}` is already registered by {existing}"
             ))
         })?;
         Ok(self)
@@ -168,12 +166,12 @@ impl Registry {
     /// `TypeError` if the word is taken; `ValueError` if it is empty.
     pub fn with_snapshot(
         mut self,
-        word: &str,
+        tag: &str,
         owner: &str,
         read: impl Fn(Input<'_>) -> Checked<Snapshot> + Send + Sync + 'static,
     ) -> Result<Self> {
-        self.snapshots.add(word, owner, read, |existing| {
-            raise::type_error(format!("snapshot type `{word}` is already registered by {existing}"))
+        self.snapshots.add(tag, owner, read, |existing| {
+            raise::type_error(format!("snapshot type `{tag}` is already registered by {existing}"))
         })?;
         Ok(self)
     }
@@ -186,32 +184,13 @@ impl Registry {
     /// `TypeError` if the word is taken; `ValueError` if it is empty.
     pub fn with_backend_state(
         mut self,
-        word: &str,
+        tag: &str,
         owner: &str,
         read: impl Fn(Input<'_>) -> Checked<BackendState> + Send + Sync + 'static,
     ) -> Result<Self> {
-        self.backend_states.add(word, owner, read, |existing| {
+        self.backend_states.add(tag, owner, read, |existing| {
             let message =
-                format!("sandbox session state type `{word}` is already registered by {existing}");
-            raise::type_error(message)
-        })?;
-        Ok(self)
-    }
-
-    /// Adds the options of a backend.
-    ///
-    /// # Errors
-    ///
-    /// `TypeError` if the word is taken; `ValueError` if it is empty.
-    pub fn with_client_options(
-        mut self,
-        word: &str,
-        owner: &str,
-        read: impl Fn(Input<'_>) -> Checked<ClientOptions> + Send + Sync + 'static,
-    ) -> Result<Self> {
-        self.client_options.add(word, owner, read, |existing| {
-            let message =
-                format!("sandbox client options type `{word}` is already registered by {existing}");
+                format!("sandbox session state type `{tag}` is already registered by {existing}");
             raise::type_error(message)
         })?;
         Ok(self)
@@ -223,13 +202,13 @@ impl Registry {
     }
 
     /// Whether there is a type of entry with that word.
-    pub(crate) fn has_entry(&self, word: &str) -> bool {
-        self.entries.has(word)
+    pub(crate) fn has_entry(&self, tag: &str) -> bool {
+        self.entries.has(tag)
     }
 
     /// Whether a program added a way to mount with that word.
-    pub(crate) fn has_own_mount_strategy(&self, word: &str) -> bool {
-        self.mount_strategies.has(word) && !Self::builtin().mount_strategies.has(word)
+    pub(crate) fn has_own_mount_strategy(&self, tag: &str) -> bool {
+        self.mount_strategies.has(tag) && !Self::builtin().mount_strategies.has(tag)
     }
 
     pub(crate) fn entries(&self) -> &Kinds<Entry> {

@@ -67,7 +67,7 @@ pub trait CustomSnapshot: CustomType {
     fn id(&self) -> &str;
 
     /// Where errors say the snapshot is.
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         format!("<{}>", self.type_name())
     }
 }
@@ -124,14 +124,14 @@ impl Snapshot {
     ///
     /// # Errors
     /// A local snapshot's id is no file name.
-    pub fn place(&self) -> Result<String> {
+    pub fn location(&self) -> Result<String> {
         match self {
             Self::Noop { .. } => Ok("<noop>".to_owned()),
             Self::Local(local) => Ok(local.path()?.to_string()),
             Self::Remote { client_dependency_key, .. } => {
                 Ok(format!("<remote:{client_dependency_key}>"))
             }
-            Self::Custom(custom) => Ok(custom.place()),
+            Self::Custom(custom) => Ok(custom.location()),
         }
     }
 
@@ -152,12 +152,12 @@ impl FromInput for Snapshot {
                 input.type_error("snapshot payload must be a SnapshotBase or object payload")
             );
         };
-        let word = payload.get("type").unwrap_or(&Value::Null);
+        let tag = payload.get("type").unwrap_or(&Value::Null);
         let known = input.registry().snapshots();
-        match word.as_str().filter(|word| known.has(word)) {
-            Some(word) => known.read(input, word, "snapshot"),
+        match tag.as_str().filter(|tag| known.has(tag)) {
+            Some(tag) => known.read(input, tag, "snapshot"),
             None => {
-                let message = format!("unknown snapshot type `{}`", python::text(word));
+                let message = format!("unknown snapshot type `{}`", python::text(tag));
                 Err(input.value_error(message))
             }
         }

@@ -118,7 +118,7 @@ impl<T, E: Into<io::Error>> StepContext<T> for Result<T, E> {
     }
 }
 
-/// Does one errand and says what became of it.
+/// Answers one request and says what became of it.
 ///
 /// # Errors
 /// If whoever gave it is gone.
@@ -176,7 +176,7 @@ fn mount(
     }
 }
 
-/// The namespaces that come with every errand, and whatever comes after them.
+/// The namespaces that come with every request, and whatever comes after them.
 fn namespaces(fds: Vec<OwnedFd>) -> Result<(OwnedFd, OwnedFd, Vec<OwnedFd>), StepError> {
     let mut fds = fds.into_iter();
     match (fds.next(), fds.next()) {

@@ -32,9 +32,14 @@ pub(crate) struct BlockId {
 }
 
 /// Names a version of an object of a store, as it is read with one key.
-pub(crate) fn object_id(whose: &blake3::Hash, key: &str, version: &str, size: u64) -> [u8; 16] {
+pub(crate) fn object_id(
+    cache_scope: &blake3::Hash,
+    key: &str,
+    version: &str,
+    size: u64,
+) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(whose.as_bytes());
+    hasher.update(cache_scope.as_bytes());
     for text in [key, version] {
         hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
     }
@@ -241,8 +246,8 @@ mod tests {
 
     #[test]
     fn another_version_is_another_object() {
-        let of = |whose: &str, key, version, size| {
-            object_id(&blake3::hash(whose.as_bytes()), key, version, size)
+        let of = |cache_scope: &str, key, version, size| {
+            object_id(&blake3::hash(cache_scope.as_bytes()), key, version, size)
         };
         let first = of("p", "k", "v", 3);
         let others = [
@@ -252,8 +257,8 @@ mod tests {
             ("p", "k", "v", 4),
             ("p", "", "kv", 3),
         ];
-        for (whose, key, version, size) in others {
-            assert_ne!(of(whose, key, version, size), first);
+        for (cache_scope, key, version, size) in others {
+            assert_ne!(of(cache_scope, key, version, size), first);
         }
     }
 

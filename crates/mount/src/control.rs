@@ -22,7 +22,7 @@ const MAX_MESSAGE: usize = 160 << 10;
 /// The most mounts of one program.
 pub(crate) const MAX_MOUNTS: usize = 64;
 /// How long whoever writes waits for whoever reads.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the program is told.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -38,7 +38,11 @@ pub enum Command {
     /// Later: tell the counts of every mount.
     Counts,
     /// Later: store what was written, and end. The end of the channel means the same.
-    Stop,
+    Stop {
+        /// How long that may take; what is not stored by then is kept.
+        #[serde(default)]
+        within_ms: Option<u64>,
+    },
 }
 
 /// What the program says.
@@ -111,7 +115,7 @@ impl Channel {
     /// If it is none.
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         use rustix::net::sockopt::{Timeout, set_socket_timeout};
-        set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(TIMEOUT))?;
         Ok(Self(socket))
     }
 

@@ -31,7 +31,7 @@ pub use counters::Counts;
 use file::FileNode;
 use folders::{Entry, Folders};
 use handles::Handles;
-use siblings::Siblings;
+use siblings::SequentialFiles;
 use staging::Staging;
 pub(crate) use staging::UNSTORED;
 use tree::{ROOT, Tree};
@@ -40,6 +40,9 @@ const FOLDER: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 /// How long the kernel believes what it was told; asking us costs little.
 const KERNEL_TTL_MS: u32 = 1000;
+
+/// How long one write to a file on disk may take.
+const WRITE: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// One mount.
 #[derive(Debug)]
@@ -53,7 +56,7 @@ pub(crate) struct Fs {
     tree: Mutex<Tree>,
     folders: Mutex<Folders>,
     handles: Handles,
-    siblings: Siblings,
+    siblings: SequentialFiles,
     counters: Arc<Counters>,
     channel: Arc<Channel>,
     /// Held by whoever moves a folder; shared by whoever relies on a key.
@@ -106,7 +109,7 @@ impl Fs {
             tree: Mutex::new(Tree::open(&table, spec.resumed)?),
             folders: Mutex::new(Folders::new(spec.metadata_ttl())),
             handles: Handles::new(),
-            siblings: Siblings::default(),
+            siblings: SequentialFiles::default(),
             counters,
             channel,
             moving: tokio::sync::RwLock::new(()),
@@ -159,7 +162,7 @@ impl Fs {
             Op::Open { flags } => self.open(node, flags).await,
             Op::Create { name, flags } => self.create(node, &name, flags).await,
             Op::Read { handle, offset, size } => self.read(handle, offset, size).await,
-            Op::Write { handle, offset, data } => self.write(handle, offset, &data).await,
+            Op::Write { handle, offset, data } => self.write(handle, offset, data).await,
             Op::Flush { handle } | Op::Sync { handle } => self.sync(handle).await,
             Op::Release { handle } => self.release(handle).await,
             Op::OpenFolder => self.open_folder(node),
@@ -226,18 +229,18 @@ impl Fs {
             self.tree().looked_up(node);
             return Ok(Reply::Entry(self.attributes(node)?));
         }
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let entry = self.find(folder, name).await?.ok_or(Errno::NOENT)?;
-        self.introduce(folder, &name.into(), &entry, asked).map(Reply::Entry)
+        self.introduce(folder, &name.into(), &entry, requested_at).map(Reply::Entry)
     }
 
-    /// Gives an entry of the store, which was asked for it at `asked`, a node that the kernel is about to hear of.
+    /// Gives an entry of the store, which was asked for it at `requested_at`, a node that the kernel is about to hear of.
     fn introduce(
         &self,
         folder: u64,
         name: &Arc<str>,
         entry: &Entry,
-        asked: Instant,
+        requested_at: Instant,
     ) -> Result<Attributes, Errno> {
         let mut tree = self.tree();
         let node = tree.ensure(folder, name, matches!(entry, Entry::Folder));
@@ -246,7 +249,7 @@ impl Fs {
         if let (Entry::File(meta), Some(file)) =
             (entry, tree.node(node).and_then(|node| node.file.as_ref()))
         {
-            file.learn(meta, asked);
+            file.learn(meta, requested_at);
         }
         drop(tree);
         self.attributes(node)
@@ -293,15 +296,15 @@ impl Fs {
                 return Ok(());
             }
         }
-        self.ask_again(node, file).await
+        self.revalidate(node, file).await
     }
 
     /// Asks the store about a file.
-    async fn ask_again(&self, node: u64, file: &FileNode) -> Result<(), Errno> {
+    async fn revalidate(&self, node: u64, file: &FileNode) -> Result<(), Errno> {
         let (folder, name) = self.parent_and_name(node)?;
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         match self.find(folder, &name).await? {
-            Some(Entry::File(meta)) => file.learn(&meta, asked),
+            Some(Entry::File(meta)) => file.learn(&meta, requested_at),
             Some(Entry::Folder) | None => return Err(Errno::NOENT),
         }
         Ok(())
@@ -348,7 +351,7 @@ impl Fs {
         path.is_some_and(|path| self.staging.keep(path, content, size))
     }
 
-    /// Keeps what could not be stored, and says so.
+    /// Keeps what could not be stored, and says so. Nothing may be storing it any more.
     pub(crate) fn keep_unstored(&self) {
         let files = self.tree().files_below(ROOT);
         let is_unstored = |file: &FileNode| {
@@ -357,8 +360,8 @@ impl Fs {
         };
         let unstored = files.into_iter().filter(|(_, file)| is_unstored(file));
         for (node, file) in unstored {
-            // Whoever holds it is storing it still, and will not come to its end.
-            let content = file.content.try_lock().ok();
+            // Whoever stored it still was ended before; whoever writes to it is done in a moment.
+            let content = lock_in_time(&file.content);
             let content = content.as_ref().and_then(|content| content.as_ref());
             self.keep(node, content, file.staged());
         }
@@ -366,6 +369,18 @@ impl Fs {
             let report = Report::Unstored { mount: self.id().to_owned(), path, kept };
             // Whoever wants to know is there, or nobody is.
             drop(self.channel.send(&report));
+        }
+    }
+}
+
+/// The content of a file, if nobody holds it for long.
+fn lock_in_time<T>(content: &tokio::sync::Mutex<T>) -> Option<tokio::sync::MutexGuard<'_, T>> {
+    let deadline = Instant::now() + WRITE;
+    loop {
+        match content.try_lock() {
+            Ok(content) => return Some(content),
+            Err(_) if Instant::now() < deadline => std::thread::yield_now(),
+            Err(_) => return None,
         }
     }
 }

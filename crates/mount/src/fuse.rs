@@ -66,7 +66,7 @@ impl Device {
     }
 
     /// Has the kernel repeat what another process took and left unanswered (since Linux 6.9).
-    pub(crate) fn ask_again(&self) -> Result<(), Errno> {
+    pub(crate) fn request_resend(&self) -> Result<(), Errno> {
         rustix::io::write(&self.0, &abi::resend()).map(drop)
     }
 }

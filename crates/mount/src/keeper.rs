@@ -17,8 +17,8 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bastide_proto::mounts::{
-    KeeperSpec, MAX_MOUNT_MESSAGE, MAX_MOUNTS, MOUNTS_FOLDER, MountOrder, MountRefusal,
-    MountRequest, MountResponse, MountState,
+    KeeperSpec, MAX_MOUNT_MESSAGE, MAX_MOUNTS, MOUNTS_FOLDER, MountRefusal, MountRequest,
+    MountResponse, MountState, StoreMount,
 };
 use bastide_proto::{LENGTH_BYTES, prefixed_length};
 use serde_json::Value;
@@ -149,7 +149,7 @@ impl Keeper {
         Ok(PathLock { keeper: self, path: path.to_owned() })
     }
 
-    async fn mount(&self, order: MountOrder) -> Result<(), Refusal> {
+    async fn mount(&self, order: StoreMount) -> Result<(), Refusal> {
         let path = order.path.clone();
         let _taken = self.take(&path)?;
         let names = self.names(&path)?;
@@ -214,7 +214,7 @@ impl Keeper {
             Err(refusal) => refusal.message.clone(),
         };
         let message = format!(
-            "{before}; its keeper was killed before, and what could not be stored is in {}",
+            "{before}; a keeper before this one ended without saying so, and what could not be stored is in {}",
             kept.join(", ")
         );
         Err(Refusal::new(MountRefusal::NotStored, message))
@@ -245,6 +245,9 @@ impl Keeper {
     async fn take_away(&self, mount: &Rc<Mount>, deadline: Duration) -> Result<(), Refusal> {
         mount.detach(&self.spec, &self.namespaces).await?;
         let finished = mount.finish(deadline).await;
+        if finished.is_err() {
+            leftovers::mark_told(mount.staging());
+        }
         self.mounts.borrow_mut().retain(|kept| !Rc::ptr_eq(kept, mount));
         finished
     }
@@ -261,7 +264,7 @@ impl Keeper {
 }
 
 /// What the program of a mount is told of it.
-fn mount_spec(order: &MountOrder, number: u64) -> Result<MountSpec, Refusal> {
+fn mount_spec(order: &StoreMount, number: u64) -> Result<MountSpec, Refusal> {
     let wrong = |error: serde_json::Error| {
         // The error of a parser says what it found, and that may be a key.
         let message = format!(
@@ -323,8 +326,8 @@ mod tests {
         Keeper::new(spec, StdStream::pair().unwrap().0.into())
     }
 
-    fn order(spec: &str) -> MountOrder {
-        MountOrder {
+    fn order(spec: &str) -> StoreMount {
+        StoreMount {
             path: "/workspace/data".into(),
             provider: "s3".into(),
             read_only: false,

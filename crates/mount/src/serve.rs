@@ -25,8 +25,10 @@ use crate::store::Store;
 
 /// Threads that read requests of one mount; most are answered by whoever reads them.
 const READERS: usize = 2;
-/// How long what is being written may take to be stored at the end.
+/// How long what is being written may take to be stored at the end, unless the warden says.
 const LAST_STORES: Duration = Duration::from_secs(30);
+/// How long what is under way may take to be ended after that.
+const END: Duration = Duration::from_secs(2);
 
 /// Does what the warden says.
 ///
@@ -47,7 +49,7 @@ pub fn serve(channel: Channel) -> io::Result<()> {
             }
             result
         }
-        Command::Counts | Command::Stop => Err(io::Error::other("nothing was started")),
+        Command::Counts | Command::Stop { .. } => Err(io::Error::other("nothing was started")),
     }
 }
 
@@ -76,7 +78,7 @@ fn run(start: &Start, fds: Vec<OwnedFd>, channel: &Arc<Channel>) -> io::Result<(
         let device = Device::new(fd);
         if spec.resumed {
             let why = |errno| io::Error::other(format!("the kernel repeats no requests: {errno}"));
-            device.ask_again().map_err(why)?;
+            device.request_resend().map_err(why)?;
         }
         mounts.push((Arc::new(fs), Arc::new(device)));
     }
@@ -90,14 +92,15 @@ fn run(start: &Start, fds: Vec<OwnedFd>, channel: &Arc<Channel>) -> io::Result<(
     for (fs, device) in mounts {
         answer(&fs, &device, runtime.handle(), channel)?;
     }
-    listen(channel, &all);
+    let last_stores = listen(channel, &all);
     runtime.block_on(async {
         let stores = futures::future::join_all(all.iter().map(|fs| fs.store_everything()));
-        drop(tokio::time::timeout(LAST_STORES, stores).await);
+        drop(tokio::time::timeout(last_stores, stores).await);
     });
+    // Whoever closed a file may be storing it still: that ends here, so that the file can be kept. Reading threads wait
+    // in the kernel and cannot be joined.
+    runtime.shutdown_timeout(END);
     all.iter().for_each(|fs| fs.keep_unstored());
-    // Reading threads wait in the kernel and cannot be joined.
-    runtime.shutdown_background();
     Ok(())
 }
 
@@ -121,8 +124,8 @@ fn ports(start: &Start) -> Vec<u16> {
     ports
 }
 
-/// Waits for the warden's wishes, and for its end.
-fn listen(channel: &Channel, mounts: &[Arc<Fs>]) {
+/// Waits for the warden's requests, and for its end: how long the last stores may take.
+fn listen(channel: &Channel, mounts: &[Arc<Fs>]) -> Duration {
     while let Ok(Some((command, _))) = channel.receive::<Command>() {
         match command {
             Command::Counts => {
@@ -131,10 +134,13 @@ fn listen(channel: &Channel, mounts: &[Arc<Fs>]) {
                     drop(channel.send(&Report::Counts { mount, counts }));
                 }
             }
-            Command::Stop => return,
+            Command::Stop { within_ms } => {
+                return within_ms.map_or(LAST_STORES, Duration::from_millis);
+            }
             Command::Probe { .. } | Command::Start(_) => {}
         }
     }
+    LAST_STORES
 }
 
 /// Requests that wait for a store, and how to stop waiting.

@@ -145,7 +145,13 @@ impl MountSpec {
         if !root.is_empty() && root.trim_end_matches('/').split('/').any(odd) {
             return Some(format!("the prefix {:?} is not a folder's path", self.prefix));
         }
-        None
+        // They are parts of addresses, which would be others.
+        let is_odd = |name: &&str| {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.$".contains(c);
+            matches!(*name, "" | "." | "..") || !name.chars().all(plain)
+        };
+        let odd = self.source.names().into_iter().find(is_odd);
+        odd.map(|name| format!("{name:?} is no name of a bucket or an account"))
     }
 }
 
@@ -210,6 +216,19 @@ pub enum Source {
         #[serde(default)]
         auth: AzureAuth,
     },
+}
+
+impl Source {
+    /// What of it becomes part of addresses.
+    fn names(&self) -> Vec<&str> {
+        match self {
+            Self::S3 { bucket, .. } | Self::Gcs { bucket, .. } => vec![bucket.as_str()],
+            Self::R2 { bucket, account_id, .. } => vec![bucket.as_str(), account_id.as_str()],
+            Self::AzureBlob { account, container, .. } => {
+                vec![account.as_str(), container.as_str()]
+            }
+        }
+    }
 }
 
 /// A pair of keys, and the token that goes with temporary ones.
@@ -318,6 +337,23 @@ mod tests {
             assert!(spec(prefix).fault().is_some(), "{prefix}");
         }
         assert_eq!(spec("a/b c").fault(), None);
+    }
+
+    #[test]
+    fn refuses_names_that_would_be_other_addresses() {
+        let named = |name: &str| {
+            let mut spec = spec("");
+            if let Source::AzureBlob { container, .. } = &mut spec.source {
+                *container = name.into();
+            }
+            spec.fault()
+        };
+        for name in ["", ".", "..", "a/b", "example.org/", "b?x", "b#", "user@b", "b:80", "b\n"] {
+            assert!(named(name).is_some(), "{name:?}");
+        }
+        for name in ["data", "my.bucket-1", "a_b", "$web"] {
+            assert_eq!(named(name), None);
+        }
     }
 
     #[test]

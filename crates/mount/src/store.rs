@@ -112,11 +112,11 @@ impl Store {
 
     /// Names the store and the keys that it is asked with, for the cache: what one key may read another may not, though it
     /// may see that it is there.
-    pub(crate) fn whose(&self) -> &blake3::Hash {
+    pub(crate) fn cache_scope(&self) -> &blake3::Hash {
         match self {
-            Self::S3(store) => store.whose(),
-            Self::Azure(store) => store.whose(),
-            Self::Gcs(store) => store.whose(),
+            Self::S3(store) => store.cache_scope(),
+            Self::Azure(store) => store.cache_scope(),
+            Self::Gcs(store) => store.cache_scope(),
         }
     }
 

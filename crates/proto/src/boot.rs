@@ -371,7 +371,7 @@ pub enum RootStep {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum BootReport {
     /// The guest is up.
-    Ready(SandboxUp),
+    Ready(SandboxReady),
     /// Nothing runs, and nothing is left.
     Failed(BootFailure),
 }
@@ -385,7 +385,7 @@ pub struct ForkedWarden {
 
 /// What is really in force in a sandbox that is up.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SandboxUp {
+pub struct SandboxReady {
     /// The first process of the sandbox, as the host numbers it.
     pub init_pid: u32,
     /// The guest, as the host numbers it.

@@ -76,14 +76,14 @@ pub struct ContainerSpec {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ContainerReport {
     /// The guest is up.
-    Up(ContainerUp),
+    Up(ContainerReady),
     /// Nothing runs.
     Failed(BootFailure),
 }
 
 /// What is really in force in a container that is up.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ContainerUp {
+pub struct ContainerReady {
     /// Whom commands run as.
     pub user: UserAndGroup,
     /// The name of that user, where the image has one.

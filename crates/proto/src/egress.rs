@@ -1,10 +1,10 @@
 //! The network of a session that has a policy: what its warden, hosts and the program `bastide-egress` say to each other.
 //!
 //! The warden executes the program with one end of a `SOCK_SEQPACKET` pair as standard input and nothing else. Each
-//! packet of the warden is one [`EgressOrder`], each packet of the program one [`EgressReport`]; descriptors travel
+//! packet of the warden is one [`EgressCommand`], each packet of the program one [`EgressReport`]; descriptors travel
 //! beside them (`SCM_RIGHTS`), in the order that the message names.
 //!
-//! Hosts ask the warden for the program; the warden hands their connections over ([`EgressOrder::Caller`]). From then on
+//! Hosts ask the warden for the program; the warden hands their connections over ([`EgressCommand::Caller`]). From then on
 //! such a connection carries one [`EgressRequest`] and one [`EgressResponse`], each as a length of four bytes and a
 //! message. Values of secrets are in requests and in sealed memory files alone, neither of which the warden reads.
 
@@ -26,9 +26,6 @@ pub const MAX_POLICY: usize = 128 << 10;
 /// The most descriptors beside one packet.
 pub const MAX_DESCRIPTORS: usize = 250;
 
-/// The most ports a policy may want.
-pub const MAX_EGRESS_PORTS: usize = 512;
-
 /// Addresses that stand for names: 198.18.0.0/15.
 pub const NAME_RANGE: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 0, 0), 15);
 
@@ -38,7 +35,7 @@ pub const PLACEHOLDER_PREFIX: &str = "bst-secret-";
 /// What a warden tells the program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum EgressOrder {
+pub enum EgressCommand {
     /// First and once. Beside it: the secrets, if [`EgressStart::has_secrets`], then the authority of an earlier program
     /// of this session, if [`EgressStart::has_authority`].
     Start(Box<EgressStart>),

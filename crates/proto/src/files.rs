@@ -19,7 +19,7 @@
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::GuestRoute;
+use crate::UnresolvedPath;
 
 /// The most bytes of entries in one item; what is left of a frame is for the largest single entry.
 pub const BATCH_BYTES: usize = 40 * 1024;
@@ -50,56 +50,56 @@ pub enum FileOp {
     /// Lists a folder.
     List {
         /// The folder.
-        path: GuestRoute,
+        path: UnresolvedPath,
     },
     /// Describes a file.
     Stat {
         /// The file.
-        path: GuestRoute,
+        path: UnresolvedPath,
         /// Whether a link in its place is followed.
         follow: bool,
     },
     /// Makes a folder; one that is there already is fine.
     MakeDir {
         /// The folder.
-        path: GuestRoute,
+        path: UnresolvedPath,
         /// Whether missing parents are made.
         parents: bool,
     },
     /// Removes an entry; a link is removed, never what it points to.
     Remove {
         /// The entry. For a root of the session, what is in it is removed and the folder stays.
-        path: GuestRoute,
+        path: UnresolvedPath,
         /// Whether folders are removed with all that is in them, and a missing entry is fine.
         recursive: bool,
     },
     /// Renames a regular file or a link, replacing what is there.
     Rename {
         /// The entry; a link is renamed itself.
-        from: GuestRoute,
+        from: UnresolvedPath,
         /// Its new place; a link there is replaced itself.
-        to: GuestRoute,
+        to: UnresolvedPath,
     },
     /// Tells whether two paths name the same file; a missing one is the same as nothing.
     SameFile {
         /// One.
-        left: GuestRoute,
+        left: UnresolvedPath,
         /// The other.
-        right: GuestRoute,
+        right: UnresolvedPath,
         /// Whether links in their places are followed; if not, a link is the same as nothing.
         follow: bool,
     },
     /// Sets permission bits.
     SetMode {
         /// The file.
-        path: GuestRoute,
+        path: UnresolvedPath,
         /// Its permission bits.
         mode: u32,
     },
     /// Sets owner and group.
     SetOwner {
         /// The file.
-        path: GuestRoute,
+        path: UnresolvedPath,
         /// The owner, by name or number; unchanged if none.
         owner: Option<String>,
         /// The group, by name or number; unchanged if none.
@@ -110,7 +110,7 @@ pub enum FileOp {
     /// Makes a symbolic link.
     Symlink {
         /// Where.
-        path: GuestRoute,
+        path: UnresolvedPath,
         /// What it says; kept as it is.
         target: ByteBuf,
     },
@@ -119,19 +119,19 @@ pub enum FileOp {
     /// Reports changes below a folder.
     Watch {
         /// The folder, or a file.
-        path: GuestRoute,
+        path: UnresolvedPath,
         /// Whether folders below it are watched too.
         recursive: bool,
     },
     /// Lets files be in what is mounted on a folder by now: storage that the host has just mounted there.
     EnterMount {
         /// The folder.
-        path: GuestRoute,
+        path: UnresolvedPath,
     },
     /// Sets when something was last changed; a link in its place is not followed.
     SetTime {
         /// The file, folder or link.
-        path: GuestRoute,
+        path: UnresolvedPath,
         /// When.
         modified: FileTime,
     },
@@ -141,7 +141,7 @@ pub enum FileOp {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Read {
     /// The file.
-    pub path: GuestRoute,
+    pub path: UnresolvedPath,
     /// Where to start.
     pub offset: u64,
     /// How many bytes at most.
@@ -163,7 +163,7 @@ pub struct PassFd {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Write {
     /// The file.
-    pub path: GuestRoute,
+    pub path: UnresolvedPath,
     /// Its permission bits. If none, those of the file it replaces, or else the usual ones.
     pub mode: Option<u32>,
     /// Whether a file that is there already is an error. A link there then is one, too.
@@ -178,7 +178,7 @@ pub struct Write {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Glob {
     /// The folder the pattern starts at.
-    pub base: GuestRoute,
+    pub base: UnresolvedPath,
     /// Names joined by `/`: `*`, `?` and `[...]` match within a name, `**` any number of names.
     pub pattern: String,
     /// How many matches at most; one more is a failure.

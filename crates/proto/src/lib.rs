@@ -24,10 +24,10 @@ pub use message::{
     LENGTH_BYTES, MessageError, decode, encode, encode_into, encode_prefixed, length_prefix,
     prefixed_length,
 };
-pub use path::{GuestPath, GuestPathError, GuestRoute};
-pub use reply::{Accepted, ChildRecord, End, Fault, FaultKind, Notice, ProcessRecord};
+pub use path::{GuestPath, GuestPathError, UnresolvedPath};
+pub use reply::{Accepted, ChildRecord, End, Fault, FaultKind, ProcessNotice, ProcessRecord};
 pub use request::{
-    AcceptWhen, Attach, Control, Entry, EntryKind, Exec, Existing, Frozen, Put, PutItem,
+    AcceptWhen, Attach, Control, Entry, EntryKind, Exec, Frozen, OnConflict, Put, PutItem,
     PutMessage, Request, Signal, Stdin, TerminalSize, TerminalState,
 };
 
@@ -39,10 +39,11 @@ pub use usage::{Usage, UsageRecord, UsageSource};
 /// | version | what is new |
 /// |---|---|
 /// | 1 | – |
-/// | 2 | [`Request::Usage`], [`Notice::Usage`], [`FileRequest::SetTime`](files::FileRequest), [`Restore::replaced`](tree::Restore) |
+/// | 2 | [`Request::Usage`], [`ProcessNotice::Usage`], [`FileRequest::SetTime`](files::FileRequest), [`Restore::replaced`](tree::Restore) |
 /// | 3 | [`Request::LetGo`], [`CONDUIT`](hello::CONDUIT) |
 /// | 4 | [`Request::Terminal`], [`Request::Lease`] |
-pub const VERSION: u32 = 4;
+/// | 5 | [`Request::Connect`] |
+pub const VERSION: u32 = 5;
 
 /// The oldest version that is spoken.
 pub const MIN_VERSION: u32 = 1;
@@ -58,3 +59,6 @@ pub const TERMINAL_VERSION: u32 = 4;
 
 /// The first version whose guests keep leases of their own.
 pub const LEASE_VERSION: u32 = 4;
+
+/// The first version whose links lead to ports inside.
+pub const CONNECT_VERSION: u32 = 5;

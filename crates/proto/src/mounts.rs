@@ -38,7 +38,7 @@ pub struct KeeperSpec {
 #[non_exhaustive]
 pub enum MountRequest {
     /// Mount a store.
-    Mount(Box<MountOrder>),
+    Mount(Box<StoreMount>),
     /// Unmount.
     Unmount {
         /// Where it is, inside.
@@ -52,7 +52,7 @@ pub enum MountRequest {
 
 /// A store to mount.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MountOrder {
+pub struct StoreMount {
     /// Where, inside.
     pub path: String,
     /// The provider, as users call it.
@@ -73,9 +73,9 @@ pub struct MountOrder {
     pub events: PathBuf,
 }
 
-impl fmt::Debug for MountOrder {
+impl fmt::Debug for StoreMount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MountOrder").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("StoreMount").field("path", &self.path).finish_non_exhaustive()
     }
 }
 

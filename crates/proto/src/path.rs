@@ -20,7 +20,7 @@ pub struct GuestPath(String);
 /// links, so only the guest can resolve it; otherwise it is like a [`GuestPath`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct GuestRoute(String);
+pub struct UnresolvedPath(String);
 
 /// Why a text is not a [`GuestPath`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -88,7 +88,7 @@ impl FromStr for GuestPath {
     }
 }
 
-impl FromStr for GuestRoute {
+impl FromStr for UnresolvedPath {
     type Err = GuestPathError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -97,7 +97,7 @@ impl FromStr for GuestRoute {
     }
 }
 
-impl GuestRoute {
+impl UnresolvedPath {
     /// The route as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -105,7 +105,7 @@ impl GuestRoute {
     }
 }
 
-impl TryFrom<String> for GuestRoute {
+impl TryFrom<String> for UnresolvedPath {
     type Error = GuestPathError;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
@@ -113,19 +113,19 @@ impl TryFrom<String> for GuestRoute {
     }
 }
 
-impl From<GuestRoute> for String {
-    fn from(route: GuestRoute) -> Self {
+impl From<UnresolvedPath> for String {
+    fn from(route: UnresolvedPath) -> Self {
         route.0
     }
 }
 
-impl From<GuestPath> for GuestRoute {
+impl From<GuestPath> for UnresolvedPath {
     fn from(path: GuestPath) -> Self {
         Self(path.0)
     }
 }
 
-impl fmt::Display for GuestRoute {
+impl fmt::Display for UnresolvedPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -184,7 +184,7 @@ mod tests {
     fn a_route_may_lead_up() {
         for (input, fine) in [("/a/../b", true), ("/..", true), ("/a/./b", false), ("a/..", false)]
         {
-            assert_eq!(input.parse::<GuestRoute>().is_ok(), fine, "input {input:?}");
+            assert_eq!(input.parse::<UnresolvedPath>().is_ok(), fine, "input {input:?}");
         }
     }
 

@@ -8,13 +8,16 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::boot::{BootFailure, UserAndGroup};
-use crate::container::{ContainerSpec, ContainerUp};
+use crate::container::{ContainerReady, ContainerSpec};
 
 /// The word that tells the first process of a container that it is one of a pod.
 pub const POD: &str = "pod";
 
 /// The same, for a pod that was made ahead: nobody may come for a long time.
 pub const POOL: &str = "pool";
+
+/// The word by which the guest copies what is in the folder of its image to another that a pod's container sees: both follow.
+pub const DELIVER: &str = "deliver";
 
 /// The folder of the guest's own in [`RUN_PATH`](crate::container::RUN_PATH) of a pod, which belongs to nobody. It is made
 /// once: where it is, a guest has been.
@@ -49,16 +52,16 @@ pub struct PodLease {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum PodReport {
     /// The guest is up.
-    Up(Box<PodUp>),
+    Up(Box<PodReady>),
     /// Nothing runs.
     Failed(BootFailure),
 }
 
 /// What a pod that is up says of itself: no API tells what its image says.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct PodUp {
+pub struct PodReady {
     /// What is in force, as in any container.
-    pub container: ContainerUp,
+    pub container: ContainerReady,
     /// The environment it was started with, less what the cluster says about its services.
     pub environment: Vec<(ByteBuf, ByteBuf)>,
     /// The folder it was started in.

@@ -50,7 +50,7 @@ pub enum End {
 /// Something to know about a process before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum Notice {
+pub enum ProcessNotice {
     /// So many bytes of output were said after the log was full, and are lost.
     Lost(u64),
     /// What it used, all that descended from it and has ended included.

@@ -63,6 +63,12 @@ pub enum Request {
     /// Changes the lease of a session that ends by its guest's own clock. The guest answers with an item: what the lease
     /// is then, a [`LeaseState`](crate::warden::LeaseState).
     Lease(crate::warden::LeaseUpdate),
+    /// Connects to a port of the session's loopback. Once it is accepted, input is what is said to the port, and standard
+    /// output is what it says: an empty frame of it is its last. The call ends when both have said everything.
+    Connect {
+        /// The port.
+        port: u16,
+    },
 }
 
 /// Who has the terminal of a process.
@@ -173,7 +179,7 @@ pub struct Put {
     /// The folder everything lies beneath; made if it is missing.
     pub base: GuestPath,
     /// What becomes of what is there already.
-    pub existing: Existing,
+    pub existing: OnConflict,
     /// Whether links below the base are followed on the way to an entry; if not, one that is met
     /// is an obstacle.
     pub through_links: bool,
@@ -181,7 +187,7 @@ pub struct Put {
 
 /// What becomes of something that is where an entry goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Existing {
+pub enum OnConflict {
     /// A file or link is replaced, and so is what is in the place of a folder. A folder where
     /// something else goes is an obstacle.
     Replaced,

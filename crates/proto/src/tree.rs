@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! Scan       guest: Item(ScanMessage::Clock)
-//!            guest: Item(ScanMessage::Entries) · host: Item(Wanted), one for each, in order
+//!            guest: Item(ScanMessage::Entries) · host: Item(FetchList), one for each, in order
 //!            guest, for each wanted file in order: Item(ScanMessage::Files) Stdout* ·
 //!                   Item(Large) (Item(Hole) | Stdout)* Item(LargeEnd) · Item(Passed)
 //! Restore    host: Item(RestoreItem::Entries) Input*, for as many bytes as the files hold
@@ -55,7 +55,7 @@ pub struct Scan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ScanMessage {
-    /// Some entries, in order. The host answers with a [`Wanted`].
+    /// Some entries, in order. The host answers with a [`FetchList`].
     Entries(Vec<ScannedEntry>),
     /// Some wanted files, whole; their bytes follow, one file's right behind the other's.
     Files(Vec<SmallFile>),
@@ -104,14 +104,14 @@ pub type Attributes = Vec<(ByteBuf, ByteBuf)>;
 
 /// Which files of a list of entries the host wants.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct FetchList {
     /// Which, in order.
-    pub files: Vec<WantedFile>,
+    pub files: Vec<FetchFile>,
 }
 
 /// One file the host wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WantedFile {
+pub struct FetchFile {
     /// Its place in the list.
     pub index: u32,
     /// What its descriptor is to be sent with, if one is wanted.
@@ -230,18 +230,18 @@ pub struct Restore {
     /// Whether a folder that holds anything else is left alone, and the call fails.
     pub only_empty: bool,
     /// What may be replaced. Where it is anything else by then, the call fails, and everything stays.
-    pub replaced: Option<TreeSum>,
+    pub replaced: Option<TreeChecksum>,
 }
 
 /// What tells one set of files from another: a sum over all of them, so that it does not grow with them. It is no
 /// seal, for whoever wants to can find another set with the same sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TreeSum {
+pub struct TreeChecksum {
     entries: u64,
     sum: u64,
 }
 
-impl TreeSum {
+impl TreeChecksum {
     /// Adds a folder. Its times change with what is in it.
     pub fn folder<'a>(&mut self, path: impl IntoIterator<Item = &'a [u8]>) {
         self.add(path, b'd', 0, FileTime { seconds: 0, nanos: 0 });

@@ -28,6 +28,10 @@ pub fn origin_mark(inode: u64, born_s: i64, born_ns: u32) -> String {
     format!("{inode} {born_s}.{born_ns:09}\n")
 }
 
+/// The folder elsewhere that was made for the session and goes with it: its [mark](origin_mark), and after that its path. In the
+/// session's folder, so that whoever removes that knows of both.
+pub const OWNED_ROOT_FILE: &str = "owned-root";
+
 /// What the process is called that everything in a sandbox without namespaces descends from.
 pub const HOST_INIT: &std::ffi::CStr = c"bastide-init";
 
@@ -53,7 +57,7 @@ pub const DELETED_FOLDER: &str = "deleted";
 /// What a lease that ran out does to its session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum LeaseEnd {
+pub enum ExpiryAction {
     /// Everything in it ends, and its files stay.
     #[default]
     Stop,
@@ -73,7 +77,7 @@ pub struct LeaseUpdate {
     /// After how many milliseconds in which nothing happens the lease ends.
     pub idle_ms: Option<u64>,
     /// What happens at its end.
-    pub then: Option<LeaseEnd>,
+    pub then: Option<ExpiryAction>,
 }
 
 /// The lease of a session.
@@ -84,7 +88,7 @@ pub struct LeaseState {
     /// After how many milliseconds in which nothing happens it ends, if it does.
     pub idle_ms: Option<u64>,
     /// What happens at its end.
-    pub then: LeaseEnd,
+    pub then: ExpiryAction,
 }
 
 /// What a host wants of a warden. Variants are only ever added at the end: a warden lives as long as its session, and

@@ -3,7 +3,7 @@
 
 use bastide_proto::warden::{LeaseUpdate, WardenRequest, WardenResponse};
 use bastide_proto::{
-    AcceptWhen, Accepted, Attach, End, Exec, Notice, ProcessRecord, Request, Signal, Stdin,
+    AcceptWhen, Accepted, Attach, End, Exec, ProcessNotice, ProcessRecord, Request, Signal, Stdin,
     TerminalState, Usage, encode,
 };
 use serde::Serialize;
@@ -44,7 +44,7 @@ fn answers_of_version_1_have_the_form_they_had() {
     is(&End::Exited { code: 7 }, &[2, 14]);
     is(&End::Signalled { signal: 9 }, &[3, 18]);
     is(&End::Timeout, &[5]);
-    is(&Notice::Lost(5), &[0, 5]);
+    is(&ProcessNotice::Lost(5), &[0, 5]);
     let record = ProcessRecord {
         process: 1,
         pid: 2,
@@ -71,6 +71,11 @@ fn requests_to_wardens_have_the_form_they_had() {
 }
 
 #[test]
+fn what_version_5_added_has_the_form_it_has() {
+    is(&Request::Connect { port: 8080 }, &[17, 0x90, 0x3f]);
+}
+
+#[test]
 fn what_version_4_added_has_the_form_it_has() {
     is(&Request::Terminal { process: 5 }, &[15, 5]);
     is(&TerminalState { is_own: true, is_hidden: false }, &[1, 0]);
@@ -79,5 +84,5 @@ fn what_version_4_added_has_the_form_it_has() {
 #[test]
 fn what_version_2_added_has_the_form_it_has() {
     is(&Request::Usage, &[13]);
-    is(&Notice::Usage(Usage { cpu_us: 1, ..Usage::default() }), &[1, 1, 0, 0, 0, 0]);
+    is(&ProcessNotice::Usage(Usage { cpu_us: 1, ..Usage::default() }), &[1, 1, 0, 0, 0, 0]);
 }

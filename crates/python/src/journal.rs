@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bastide::{
-    CheckpointReport, DiffReport, FileDiff, JournalLog, LeaseChange, LeaseEnd, LeaseStatus,
+    CheckpointReport, DiffReport, ExpiryAction, FileDiff, JournalLog, LeaseChange, LeaseStatus,
     MergeReport, Point, TransitionReport,
 };
 use pyo3::prelude::*;
@@ -115,11 +115,12 @@ pub(crate) fn lease(
     change.forget = forget;
     change.ttl = ttl.map(seconds);
     change.idle = idle.map(seconds);
-    change.then = then.map(|then| if then == "delete" { LeaseEnd::Delete } else { LeaseEnd::Stop });
+    change.then =
+        then.map(|then| if then == "delete" { ExpiryAction::Delete } else { ExpiryAction::Stop });
     let work = async move {
         match change == LeaseChange::default() {
-            true => session.lease().await,
-            false => session.change_lease(change).await,
+            true => session.lease().status().await,
+            false => session.lease().change(change).await,
         }
     };
     call(py, "lease", work, |py, lease: LeaseStatus| {

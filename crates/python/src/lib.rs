@@ -6,10 +6,10 @@ mod command;
 mod convert;
 mod download;
 mod errors;
+mod file_content;
 mod journal;
-mod parcel;
+mod manifest_entries;
 mod process;
-mod reading;
 mod runtime;
 mod session;
 mod settings;
@@ -35,7 +35,7 @@ mod _native {
     #[pymodule_export]
     use crate::session::NativeSession;
     #[pymodule_export]
-    use crate::settings::{carried_by, error_classes, keyed_hash};
+    use crate::settings::{error_classes, keyed_hash, set_carrier};
     #[pymodule_export]
     use crate::store::NativeStore;
 }

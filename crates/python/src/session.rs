@@ -14,9 +14,9 @@ use pyo3::prelude::*;
 use crate::bridge::call;
 use crate::command::{Env, command, output, with_cwd, with_shell};
 use crate::download::download;
-use crate::parcel::{self, Item};
+use crate::file_content::{FileContent, files, read};
+use crate::manifest_entries::{self, Item};
 use crate::process::NativeProcess;
-use crate::reading::{FileContent, files, read};
 use crate::runtime::ProcessBound;
 use crate::source::Source;
 use crate::{convert, errors};
@@ -368,8 +368,8 @@ impl NativeSession {
     /// Lays out entries of a manifest.
     fn apply(&self, py: Python<'_>, items: Vec<Item>, base_dir: PathBuf) -> PyResult<Py<PyAny>> {
         let session = self.share()?;
-        let manifest =
-            parcel::manifest(items).map_err(|error| errors::raise(py, &error, "start"))?;
+        let manifest = manifest_entries::manifest(items)
+            .map_err(|error| errors::raise(py, &error, "start"))?;
         let work = async move { session.compat().apply_entries(&manifest, &base_dir).await };
         call(py, "start", work, convert::materialized)
     }

@@ -168,8 +168,8 @@ pub(crate) fn error_classes() -> Vec<ClassRow> {
 /// Has the programs this library does not have in it read from the one that `find` leads to: it gives the paths to look
 /// at, and is asked when one has to be unpacked.
 #[pyfunction]
-pub(crate) fn carried_by(find: Py<PyAny>) {
-    bastide_guest_bin::carried_by(move || {
+pub(crate) fn set_carrier(find: Py<PyAny>) {
+    bastide_guest_bin::set_carrier(move || {
         // An interpreter that ends tells nothing any more.
         Python::try_attach(|py| find.call0(py).ok()?.extract::<Vec<PathBuf>>(py).ok())
             .flatten()

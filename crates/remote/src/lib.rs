@@ -2,20 +2,35 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-use std::path::Path as HostPath;
+mod request;
+mod server;
+mod signature;
+mod xml;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bastide::snapshot::store::Objects;
 use bastide::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use futures::TryStreamExt;
-use object_store::aws::AmazonS3Builder;
-use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
+use futures::{StreamExt, TryStreamExt, stream};
 
-/// Files up to this length are sent in one piece; longer ones in parts of this length.
+use request::{Method, Request};
+use server::{Failure, Server};
+use signature::Keys;
+
+/// Files up to this length are sent in one piece; longer ones in parts of this length, which may be ten thousand.
 const PART: u64 = 8 << 20;
+
+/// How many parts are under way at once.
+const AT_ONCE: usize = 4;
+
+/// The most pages of one listing, of a thousand names each: a server that never comes to an end is given up.
+const MOST_PAGES: usize = 10_000;
 
 /// Where a bucket is, and who we are there.
 #[derive(Clone, Default)]
@@ -80,9 +95,10 @@ impl std::fmt::Debug for BucketOptions {
 /// A part of a bucket: all objects whose names begin with a prefix.
 #[derive(Debug)]
 pub struct Bucket {
-    store: Arc<dyn ObjectStore>,
-    prefix: Path,
-    place: String,
+    server: Server,
+    /// Empty, or ends with a slash.
+    prefix: String,
+    address: String,
 }
 
 impl Bucket {
@@ -98,120 +114,193 @@ impl Bucket {
         };
         let rest = address.strip_prefix("s3://").ok_or_else(bad)?;
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        if bucket.is_empty() {
+        let prefix = prefix.trim_matches('/');
+        let is_part = |part: &str| !matches!(part, "" | "." | "..");
+        if !is_part(bucket) || !(prefix.is_empty() || prefix.split('/').all(is_part)) {
             return Err(bad());
         }
-        let prefix = Path::parse(prefix.trim_matches('/')).map_err(|_| bad())?;
         let region = options.region.unwrap_or_else(|| "us-east-1".to_owned());
-        let mut builder = AmazonS3Builder::new().with_bucket_name(bucket).with_region(region);
-        if let Some(endpoint) = options.endpoint {
-            // Who runs a server of their own says by its address whether it speaks in the clear.
-            let in_the_clear = endpoint.starts_with("http://");
-            builder = builder.with_endpoint(endpoint).with_allow_http(in_the_clear);
-        }
-        builder = match (options.access_key, options.secret_key) {
-            (Some(key), Some(secret)) => {
-                builder.with_access_key_id(key).with_secret_access_key(secret)
+        let endpoint =
+            options.endpoint.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
+        let keys = match (options.access_key, options.secret_key) {
+            (Some(access), Some(secret)) => {
+                Some(Keys { access, secret, token: options.session_token })
             }
-            _ => builder.with_skip_signature(true),
+            (None, None) => None,
+            // Unsigned, the server would refuse it for another reason, or not at all.
+            (access, _) => {
+                let (there, missing) = match access {
+                    Some(_) => ("an access key", "the secret that belongs to it"),
+                    None => ("a secret", "the access key that it belongs to"),
+                };
+                let message = format!("there is {there} for {address}, and not {missing}");
+                return Err(Error::new(ErrorKind::InvalidInput, message)
+                    .with_hint("give both, or neither for what anybody may use"));
+            }
         };
-        if let Some(token) = options.session_token {
-            builder = builder.with_token(token);
-        }
-        // The client takes the implementation of the process; a choice that was made already stands.
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let store = builder.build().map_err(|error| bad().with_source(error))?;
-        Ok(Self { store: Arc::new(store), prefix, place: address.to_owned() })
+        let server = Server::new(&endpoint, bucket, region, keys)?;
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        Ok(Self { server, prefix, address: address.to_owned() })
     }
 
-    fn path(&self, name: &str) -> Result<Path> {
-        let full = match self.prefix.as_ref() {
-            "" => name.to_owned(),
-            prefix => format!("{prefix}/{name}"),
-        };
-        Path::parse(full).map_err(|error| {
-            Error::new(ErrorKind::Internal, format!("{name} is no name of an object"))
-                .with_source(error)
-        })
+    fn key(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
     }
 
-    fn failed(&self, doing: &str, error: object_store::Error) -> Error {
-        let kind = match &error {
-            object_store::Error::NotFound { .. } => ErrorKind::NotFound,
-            object_store::Error::PermissionDenied { .. }
-            | object_store::Error::Unauthenticated { .. } => ErrorKind::PermissionDenied,
-            // A listing that is refused comes as any other failure.
-            error if format!("{error:?}").contains("status: 403") => ErrorKind::PermissionDenied,
+    fn failed(&self, doing: &str, failure: Failure) -> Error {
+        let kind = match failure.status {
+            Some(404) => ErrorKind::NotFound,
+            Some(401 | 403) => ErrorKind::PermissionDenied,
             _ => ErrorKind::Io,
         };
-        Error::new(kind, format!("cannot {doing} {}", self.place)).with_source(error)
+        Error::new(kind, format!("cannot {doing} {}", self.address))
+            .with_source(io::Error::other(failure.to_string()))
     }
+
+    /// Sends a file in parts, of which the server makes an object when all are there.
+    async fn write_parts(&self, key: &str, file: File, length: u64) -> Result<()> {
+        let failed = |failure| self.failed("write to", failure);
+        let begin = Request::new(Method::Post, key).query("uploads", "");
+        let begun = self.server.send(begin).await.map_err(failed)?;
+        let upload = xml::text_of(&begun.text(), "UploadId")
+            .ok_or_else(|| failed(Failure::new("the server began no upload")))?;
+        let written = self.write_all_parts(key, &upload, Arc::new(file), length).await;
+        if written.is_err() {
+            // What is there of it is paid for until somebody says so.
+            let abort = Request::new(Method::Delete, key).query("uploadId", &upload);
+            drop(self.server.send(abort).await);
+        }
+        written
+    }
+
+    async fn write_all_parts(
+        &self,
+        key: &str,
+        upload: &str,
+        file: Arc<File>,
+        length: u64,
+    ) -> Result<()> {
+        let parts = (0..length.div_ceil(PART)).map(|part| {
+            let file = Arc::clone(&file);
+            async move {
+                let content = read_part(file, part, length).await?;
+                let put = Request::new(Method::Put, key)
+                    .query("partNumber", &(part + 1).to_string())
+                    .query("uploadId", upload)
+                    .body(content);
+                let sent = self.server.send(put).await;
+                let sent = sent.map_err(|failure| self.failed("write to", failure))?;
+                let missing = || Failure::new("the server did not say what it got");
+                sent.tag.ok_or_else(|| self.failed("write to", missing()))
+            }
+        });
+        let tags: Vec<String> = stream::iter(parts).buffered(AT_ONCE).try_collect().await?;
+        let complete = Request::new(Method::Post, key)
+            .query("uploadId", upload)
+            .body(Bytes::from(xml::complete_upload(&tags)));
+        let done = self.server.send(complete).await;
+        let done = done.map_err(|failure| self.failed("write to", failure))?;
+        // This answer begins before it is known how it ends.
+        match xml::text_of(&done.text(), "ETag") {
+            Some(_) => Ok(()),
+            None => Err(self.failed("write to", Failure::of_answer(200, &done.text()))),
+        }
+    }
+}
+
+async fn read_part(file: Arc<File>, part: u64, length: u64) -> Result<Bytes> {
+    let (offset, most) = (part * PART, PART.min(length - part * PART));
+    let read = tokio::task::spawn_blocking(move || {
+        let mut content = vec![0; usize::try_from(most).unwrap_or(usize::MAX)];
+        file.read_exact_at(&mut content, offset).map(|()| Bytes::from(content))
+    });
+    let read = read.await.map_err(io::Error::other).flatten();
+    read.map_err(|error| Error::new(ErrorKind::Io, format!("cannot read what is sent: {error}")))
 }
 
 #[async_trait]
 impl Objects for Bucket {
     async fn list(&self, prefix: &str) -> Result<Vec<String>> {
-        let at = self.path(prefix.trim_end_matches('/'))?;
-        let own = self.prefix.as_ref().len();
-        let skipped = if own == 0 { 0 } else { own + 1 };
-        let found = self.store.list(Some(&at)).map_ok(|object| object.location);
-        let found: Vec<Path> =
-            found.try_collect().await.map_err(|error| self.failed("list", error))?;
-        let name = |path: &Path| path.as_ref().get(skipped..).map(str::to_owned);
-        Ok(found.iter().filter_map(name).collect())
+        let mut names = Vec::new();
+        let mut next: Option<String> = None;
+        for _ in 0..MOST_PAGES {
+            let mut request = Request::new(Method::Get, "")
+                .query("list-type", "2")
+                .query("prefix", &self.key(prefix));
+            if let Some(token) = &next {
+                request = request.query("continuation-token", token);
+            }
+            let page = self.server.send(request).await;
+            let page = page.map_err(|failure| self.failed("list", failure))?.text();
+            let keys = xml::texts_of(&page, "Key");
+            names.extend(keys.filter_map(|key| key.strip_prefix(&self.prefix).map(str::to_owned)));
+            let further = xml::text_of(&page, "NextContinuationToken");
+            if further.is_none() || further == next {
+                return Ok(names);
+            }
+            next = further;
+        }
+        Err(self.failed("list", Failure::new(format!("it has no end after {MOST_PAGES} pages"))))
     }
 
     async fn length(&self, name: &str) -> Result<Option<u64>> {
-        match self.store.head(&self.path(name)?).await {
-            Ok(found) => Ok(Some(found.size)),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(self.failed("look at", error)),
+        match self.server.send(Request::new(Method::Head, &self.key(name))).await {
+            Ok(answer) => Ok(answer.length),
+            Err(failure) if failure.status == Some(404) => Ok(None),
+            Err(failure) => Err(self.failed("look at", failure)),
         }
     }
 
     async fn read(&self, name: &str, offset: u64, length: u64) -> Result<Bytes> {
-        let end = offset.saturating_add(length);
-        let read = self.store.get_range(&self.path(name)?, offset..end).await;
-        let bytes = read.map_err(|error| self.failed("read from", error))?;
-        match u64::try_from(bytes.len()) == Ok(length) {
-            true => Ok(bytes),
-            false => Err(Error::new(ErrorKind::Io, format!("{name} is cut off at {}", self.place))),
+        let Some(last) = length.checked_sub(1) else { return Ok(Bytes::new()) };
+        let request = Request::new(Method::Get, &self.key(name));
+        let answer = self.server.send(request.range(offset, offset.saturating_add(last))).await;
+        let content = answer.map_err(|failure| self.failed("read from", failure))?.content;
+        match u64::try_from(content.len()) == Ok(length) {
+            true => Ok(content),
+            false => {
+                Err(Error::new(ErrorKind::Io, format!("{name} is cut off at {}", self.address)))
+            }
         }
     }
 
-    async fn write(&self, name: &str, file: &HostPath) -> Result<()> {
-        let unreadable = |error: std::io::Error| {
+    async fn write(&self, name: &str, file: &Path) -> Result<()> {
+        let unreadable = |error: io::Error| {
             Error::new(ErrorKind::Io, format!("cannot read {}: {error}", file.display()))
         };
-        let path = self.path(name)?;
-        let length = std::fs::metadata(file).map_err(unreadable)?.len();
-        if length <= PART {
-            let bytes = std::fs::read(file).map_err(unreadable)?;
-            let put = self.store.put(&path, PutPayload::from(bytes)).await;
-            return put.map(drop).map_err(|error| self.failed("write to", error));
+        let opened = File::open(file).map_err(unreadable)?;
+        let length = opened.metadata().map_err(unreadable)?.len();
+        let key = self.key(name);
+        if length > PART {
+            return self.write_parts(&key, opened, length).await;
         }
-        let writing = self.store.put_multipart(&path).await;
-        let writing = writing.map_err(|error| self.failed("write to", error))?;
-        let mut writing =
-            WriteMultipart::new_with_chunk_size(writing, usize::try_from(PART).unwrap_or(1 << 23));
-        let mut input = std::fs::File::open(file).map_err(unreadable)?;
-        let mut buffer = vec![0; 1 << 20];
-        loop {
-            let came = std::io::Read::read(&mut input, &mut buffer).map_err(unreadable)?;
-            if came == 0 {
-                break;
-            }
-            let room = writing.wait_for_capacity(4).await;
-            room.map_err(|error| self.failed("write to", error))?;
-            writing.write(&buffer[..came]);
-        }
-        writing.finish().await.map(drop).map_err(|error| self.failed("write to", error))
+        let content = read_part(Arc::new(opened), 0, length).await?;
+        let put = self.server.send(Request::new(Method::Put, &key).body(content)).await;
+        put.map(drop).map_err(|failure| self.failed("write to", failure))
     }
 
     async fn remove(&self, name: &str) -> Result<()> {
-        match self.store.delete(&self.path(name)?).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(self.failed("remove from", error)),
+        match self.server.send(Request::new(Method::Delete, &self.key(name))).await {
+            Err(failure) if failure.status != Some(404) => Err(self.failed("remove from", failure)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signs_with_a_whole_key_or_not_at_all() {
+        let open = |options| Bucket::open("s3://bucket", options);
+        let options = BucketOptions::default;
+        assert!(open(options()).is_ok());
+        assert!(open(options().access_key("id").secret_key("hidden")).is_ok());
+        for half in [options().access_key("id"), options().secret_key("hidden")] {
+            let error = open(half).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(!format!("{error:?}").contains("hidden"), "{error:?}");
         }
     }
 }

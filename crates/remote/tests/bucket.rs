@@ -94,7 +94,7 @@ async fn pushes_and_pulls_only_what_is_missing() {
     assert_eq!(pulled.info.fingerprint, pushed.info.fingerprint);
     let few = other.pull(&bucket, "second").await.unwrap();
     assert!(few.bytes < 10_000, "{few:?}");
-    assert!(other.verify(None, None).unwrap().is_whole());
+    assert!(other.verify(None, None).unwrap().is_intact());
     let (mut one, mut two) = (Vec::new(), Vec::new());
     store.export("second", &mut one).unwrap();
     other.export("second", &mut two).unwrap();
@@ -133,4 +133,52 @@ async fn takes_nothing_that_is_not_what_was_sent() {
     let refused = other.pull(&bucket, "first").await.unwrap_err();
     assert!(refused.message().contains("damaged"), "{refused}");
     assert!(other.list().unwrap().is_empty());
+}
+
+/// A server that answers every request with what `answer` makes of how many came before it.
+fn hostile(answer: impl Fn(usize) -> Vec<u8> + Send + 'static) -> SocketAddr {
+    use std::io::{BufRead, BufReader, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut count = 0;
+        while let Ok((stream, _)) = listener.accept() {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut writer = stream;
+            loop {
+                let mut line = String::new();
+                while reader.read_line(&mut line).is_ok_and(|length| length > 2) {
+                    line.clear();
+                }
+                if line != "\r\n" || writer.write_all(&answer(count)).is_err() {
+                    break;
+                }
+                count += 1;
+            }
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gives_up_a_listing_without_end() {
+    let address = hostile(|count| {
+        let page = format!(
+            "<ListBucketResult><NextContinuationToken>{count}</NextContinuationToken></ListBucketResult>"
+        );
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{page}", page.len()).into_bytes()
+    });
+    let endless = bucket(address, "secret").list("").await.unwrap_err();
+    assert!(format!("{endless:?}").contains("no end"), "{endless:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_no_more_than_was_asked_for() {
+    let address = hostile(|_| {
+        let mut answer = b"HTTP/1.1 206 Partial Content\r\nconnection: close\r\n\r\n".to_vec();
+        answer.resize(1 << 20, b'x');
+        answer
+    });
+    let refused = bucket(address, "secret").read("a", 0, 100).await.unwrap_err();
+    assert!(format!("{refused:?}").contains("longer than"), "{refused:?}");
 }

@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use bastide::Result;
 
 use crate::agents::Agent;
-use crate::shapes::{CommandResult, RunArtifacts, RunConfig, RunSession};
 use crate::stream::Listener;
+use crate::types::{CommandResult, RunArtifacts, RunConfig, RunSession};
 
 /// A place to run agents in: the reference's four verbs. [`Sandbox`](crate::Sandbox) is one over any
 /// backend of sessions; a program can bring its own.

@@ -20,10 +20,10 @@ use crate::agents::Agent;
 use crate::backend::RunBackend;
 use crate::live_runs::LiveRuns;
 use crate::reference::DockerRun;
-use crate::shapes::{CommandResult, RunArtifacts, RunConfig, RunSession};
 use crate::stream::Listener;
+use crate::types::{CommandResult, RunArtifacts, RunConfig, RunSession};
+use crate::workspace::cleanup_log::RunHome;
 use crate::workspace::collected::collect;
-use crate::workspace::journal::RunHome;
 use crate::workspace::{Workspace, WorkspaceOptions};
 
 /// The program.
@@ -64,6 +64,16 @@ impl DockerSandbox {
         self
     }
 
+    /// Takes back what there is of a run that did not begin, and its folder.
+    fn clean_up(&self, id: &str) -> Result<()> {
+        let Some(run) = self.home.take_left(id)? else { return Ok(()) };
+        let failed = |error: std::io::Error| {
+            Error::new(ErrorKind::Io, format!("cannot take back what the run {id} left: {error}"))
+        };
+        let (gone, _) = run.retire().map_err(failed)?;
+        std::fs::remove_dir_all(gone).map_err(failed)
+    }
+
     /// Ends what runs of a run, and removes it if that is wanted.
     async fn end(&self, label: &str) -> Result<()> {
         match self.wanted.remove_on_exit {
@@ -101,13 +111,12 @@ impl RunBackend for DockerSandbox {
         let id = SessionId::random().to_string();
         let given = WorkspaceOptions::default().files(agent.files()?);
         let run = self.home.begin(&id)?;
-        let folder = run.path().to_owned();
         let source = Path::new(&self.wanted.workspace);
         let workspace = match Workspace::prepare(source, &given, run).await {
             Ok(workspace) => workspace,
             Err(error) => {
-                // Nothing but our own files is in there; a sweep tries again.
-                drop(std::fs::remove_dir_all(folder));
+                // A sweep tries again, as long as the journal says what there is to take back.
+                drop(self.clean_up(&id));
                 return Err(error);
             }
         };

@@ -12,9 +12,9 @@ mod live_runs;
 pub mod reference;
 mod run;
 mod sandbox;
-mod shapes;
 pub mod stream;
 mod transcript;
+mod types;
 pub mod workspace;
 
 pub use backend::RunBackend;
@@ -22,7 +22,7 @@ pub use docker::DockerSandbox;
 pub use files::WorkspaceFiles;
 pub use run::run;
 pub use sandbox::{Sandbox, SandboxOptions};
-pub use shapes::{
+pub use types::{
     Artifact, CommandResult, RunArtifacts, RunConfig, RunReport, RunResult, RunSession,
 };
-pub use workspace::journal::{RunFolder, RunHome, RunSweep};
+pub use workspace::cleanup_log::{RunFolder, RunHome, RunSweep};

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::agents::{Agent, EventSummary, StreamFormat};
 use crate::backend::RunBackend;
-use crate::shapes::{CommandResult, RunArtifacts, RunConfig, RunResult, RunSession};
 use crate::stream::Listener;
+use crate::types::{CommandResult, RunArtifacts, RunConfig, RunResult, RunSession};
 use crate::workspace::check_names;
 
 /// How long an agent may take to say its version.

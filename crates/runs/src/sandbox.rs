@@ -17,10 +17,10 @@ use serde_json::Value;
 use crate::agents::Agent;
 use crate::backend::RunBackend;
 use crate::live_runs::LiveRuns;
-use crate::shapes::{CommandResult, RunArtifacts, RunConfig, RunSession};
 use crate::stream::Listener;
+use crate::types::{CommandResult, RunArtifacts, RunConfig, RunSession};
+use crate::workspace::cleanup_log::RunHome;
 use crate::workspace::collected::collect;
-use crate::workspace::journal::RunHome;
 use crate::workspace::{Workspace, WorkspaceOptions};
 
 /// The variable that says where a user's own files are.
@@ -180,11 +180,11 @@ impl Sandbox {
         if !self.options.force_recreate {
             return Ok(());
         }
-        self.take_back(id).await
+        self.clean_up(id).await
     }
 
     /// Takes back what there is of a run that is over.
-    async fn take_back(&self, id: &str) -> Result<()> {
+    async fn clean_up(&self, id: &str) -> Result<()> {
         let Some(run) = self.home.take_left(id)? else { return Ok(()) };
         if let Some(session) = sweep::session_of(&run)? {
             self.client.delete(&session).await?;
@@ -276,7 +276,7 @@ impl RunBackend for Sandbox {
             Ok(workspace) => workspace,
             Err(error) => {
                 // A sweep tries again.
-                drop(self.take_back(&id).await);
+                drop(self.clean_up(&id).await);
                 return Err(error);
             }
         };

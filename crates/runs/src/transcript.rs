@@ -48,11 +48,11 @@ impl Transcript {
         listener: &mut Listener<'_>,
     ) -> Result<()> {
         self.log.write_all(chunk).map_err(|error| not_logged(&error))?;
-        let voice = match stream {
+        let collected = match stream {
             StreamName::Stdout => &mut self.out,
             StreamName::Stderr => &mut self.err,
         };
-        voice.append(chunk, listener);
+        collected.append(chunk, listener);
         Ok(())
     }
 

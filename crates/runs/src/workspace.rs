@@ -6,10 +6,10 @@
 //! What the agent did comes back as a patch, or as one commit on a branch that we write.
 
 mod agent_files;
+pub(crate) mod cleanup_log;
 pub(crate) mod collected;
 mod commit;
 mod copy;
-pub(crate) mod journal;
 mod outputs;
 mod protect;
 mod uncommitted;
@@ -28,7 +28,7 @@ use crate::agents::MaterialisedFile;
 use crate::collect::{Baseline, BaselineOptions, Changes, Oid};
 use crate::git::location::GitLocation;
 use crate::git::refs;
-use journal::{Journal, RunFolder};
+use cleanup_log::{CleanupLog, RunFolder};
 
 pub(crate) use outputs::check_names;
 
@@ -150,6 +150,7 @@ impl Workspace {
             let message = format!("cannot work in {}: {error}", source.display());
             Error::new(ErrorKind::NotFound, message)
         })?;
+        refuse_linked_git(&source)?;
         let place = match GitLocation::find(&source, &source) {
             Ok(place) => Some(place),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -193,14 +194,12 @@ impl Workspace {
         run: &RunFolder,
     ) -> Result<WorkspaceParts> {
         if place.is_none() && GitLocation::bare(source).is_some() {
-            let message = format!("{} is a bare repository: it has no files", source.display());
-            return Err(Error::new(ErrorKind::InvalidInput, message)
-                .with_condition(Condition::CloneAdvised));
+            return Err(no_files(source));
         }
         if options.branch.is_some() {
             let message = "a run in place leaves its change in the folder, not on a branch";
             return Err(Error::new(ErrorKind::InvalidInput, message)
-                .with_hint("use `WorkspaceMode::Worktree` or `Clone`"));
+                .with_hint("choose the mode `worktree` or `clone`"));
         }
         let alone = Some(be_alone(source)?);
         agent_files::put(source, &options.files, run, agent_files::ExistingFile::Refused)?;
@@ -343,9 +342,28 @@ fn be_alone(folder: &Path) -> Result<fs::File> {
 }
 
 fn no_repository(source: &Path) -> Error {
+    if GitLocation::bare(source).is_some() {
+        return no_files(source);
+    }
     let message = format!("{} is not the top of a git repository", source.display());
     Error::new(ErrorKind::InvalidInput, message)
         .with_hint("run in place; the change is complete there, too")
+}
+
+/// Refuses a folder whose `.git` is a link: what is behind it can be neither closed to an agent nor believed in a clone.
+fn refuse_linked_git(source: &Path) -> Result<()> {
+    let git = source.join(".git");
+    if !git.symlink_metadata().is_ok_and(|found| found.is_symlink()) {
+        return Ok(());
+    }
+    let message = format!("{} is a link, in which no agent can work in any mode", git.display());
+    Err(Error::new(ErrorKind::Unsupported, message)
+        .with_hint("put the repository that it leads to in its place, or work in a clone by git"))
+}
+
+fn no_files(source: &Path) -> Error {
+    let message = format!("{} is a bare repository: it has no files", source.display());
+    Error::new(ErrorKind::InvalidInput, message).with_condition(Condition::CloneAdvised)
 }
 
 /// Refuses to write to a repository that is somebody else's: its owner could not use what we make.
@@ -375,7 +393,7 @@ fn target(place: &GitLocation, branch: &str) -> Result<Target> {
 }
 
 /// Notes something in the journal before it is made.
-fn announce(run: &RunFolder, note: impl FnOnce(&mut Journal)) -> Result<()> {
+fn announce(run: &RunFolder, note: impl FnOnce(&mut CleanupLog)) -> Result<()> {
     run.note(note).map_err(|error| {
         let what = run.path().display();
         Error::new(ErrorKind::Io, format!("cannot write the journal of the run in {what}: {error}"))

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::Failure;
-use crate::world::World;
+use crate::state::Database;
 
 /// Where the repository is in the sandbox.
 pub(crate) const SOURCE: &str = "/run/sandbox/source";
@@ -17,7 +17,7 @@ const PLACE: &str = "workspace";
 pub(crate) const FOLDER: &str = "/home/agent/workspace";
 
 /// Clones a repository onto the disk of a sandbox, and makes that a remote of it.
-pub(crate) fn make(world: &World, sandbox: &str, repository: &str) -> Result<(), Failure> {
+pub(crate) fn make(world: &Database, sandbox: &str, repository: &str) -> Result<(), Failure> {
     if !Path::new(repository).join(".git").is_dir() {
         let message = format!("--clone needs the main worktree of a Git repository: {repository}");
         return Err(Failure(1, message));

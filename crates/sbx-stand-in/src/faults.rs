@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
-use crate::world::World;
+use crate::state::Database;
 use crate::{Failure, Outcome};
 
 /// Strikes if this call is to fail.
-pub(crate) fn strike(world: &World, words: &[String]) -> Result<Option<Outcome>, Failure> {
+pub(crate) fn strike(world: &Database, words: &[String]) -> Result<Option<Outcome>, Failure> {
     let line = words.join(" ");
     for fault in world.faults() {
         if fault == "noise" {

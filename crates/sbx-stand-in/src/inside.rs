@@ -4,19 +4,19 @@ use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-use bastide::{Command, OutputEvent, Process, Reason};
+use bastide::{Command, ExitReason, OutputEvent, Process};
 use tokio::io::AsyncReadExt;
 
 use crate::arguments::Arguments;
+use crate::state::{Database, say};
 use crate::stored::sentinels;
-use crate::world::{World, say};
 use crate::{Failure, Outcome, fail};
 
 /// How much is read at once.
 const CHUNK: usize = 64 * 1024;
 
-/// The search path of a sandbox.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The search path of a sandbox. The last folder stands for what an image brings, such as an agent.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/.programs";
 
 /// A command to be run.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub(crate) struct Inside {
     pub(crate) input: bool,
 }
 
-pub(crate) async fn exec(world: &World, rest: &[String]) -> Outcome {
+pub(crate) async fn exec(world: &Database, rest: &[String]) -> Outcome {
     let known: &[(&[&str], bool)] = &[
         (&["-e", "--env"], true),
         (&["-i", "--interactive"], false),
@@ -61,7 +61,7 @@ pub(crate) async fn exec(world: &World, rest: &[String]) -> Outcome {
 }
 
 /// Runs a command in a sandbox, with our streams. Whoever is asked for as a user, it is the sandbox's own.
-pub(crate) async fn run_inside(world: &World, name: &str, wanted: Inside) -> Outcome {
+pub(crate) async fn run_inside(world: &Database, name: &str, wanted: Inside) -> Outcome {
     let session = world.session(name).await?;
     let sandbox = world.sandbox(name)?;
     let folder = wanted.folder.as_ref().unwrap_or(&sandbox.folder);
@@ -133,7 +133,7 @@ async fn join(mut process: Process, program: &str, input: bool) -> Outcome {
             () = &mut feed, if !is_fed => is_fed = true,
         }
     };
-    if exit.reason == Reason::NotStarted {
+    if exit.reason == ExitReason::NotStarted {
         return not_found(program);
     }
     Ok(u8::try_from(exit.code).unwrap_or(1))
@@ -145,7 +145,7 @@ fn write(to: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Copies a file in or out.
-pub(crate) async fn copy(world: &World, rest: &[String]) -> Outcome {
+pub(crate) async fn copy(world: &Database, rest: &[String]) -> Outcome {
     let given = Arguments::parse(rest, &[(&["-L", "--follow-link"], false)], usize::MAX)?;
     let (from, to) = (given.word(0, "SRC")?, given.word(1, "DST")?);
     let part = |text: &str| -> Option<(String, String)> {
@@ -165,7 +165,7 @@ pub(crate) async fn copy(world: &World, rest: &[String]) -> Outcome {
     }
 }
 
-async fn copy_in(world: &World, from: &Path, name: &str, path: &str) -> Outcome {
+async fn copy_in(world: &Database, from: &Path, name: &str, path: &str) -> Outcome {
     let session = world.session(name).await?;
     let script = "cat > \"$0\" && chmod 755 \"$0\"";
     let command = Command::new(["sh", "-c", script, path]).input(fs::read(from)?);

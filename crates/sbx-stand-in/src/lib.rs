@@ -10,9 +10,9 @@ mod machine;
 mod ports;
 mod profile;
 mod sandboxes;
+mod state;
 mod stored;
 mod templates;
-mod world;
 
 use std::fs;
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use crate::world::World;
+use crate::state::Database;
 
 /// The variable that says where everything is remembered.
 const STATE: &str = "SBX_STAND_IN_STATE";
@@ -75,7 +75,7 @@ pub fn main(words: Vec<String>) -> ExitCode {
 fn serve(words: &[String]) -> Outcome {
     let state = std::env::var_os(STATE)
         .ok_or_else(|| Failure(1, format!("the stand-in for sbx needs {STATE}")))?;
-    let world = World::open(PathBuf::from(state))?;
+    let world = Database::open(PathBuf::from(state))?;
     world.log(words)?;
     if let Some(outcome) = faults::strike(&world, words)? {
         return outcome;
@@ -87,7 +87,7 @@ fn serve(words: &[String]) -> Outcome {
     outcome
 }
 
-async fn dispatch(world: &World, words: &[String]) -> Outcome {
+async fn dispatch(world: &Database, words: &[String]) -> Outcome {
     let verb = words.first().map_or("", String::as_str);
     let rest = words.get(1..).unwrap_or_default();
     match verb {
@@ -165,6 +165,12 @@ impl StandIn {
     #[must_use]
     pub fn bin(&self) -> &Path {
         self.program.parent().unwrap_or(&self.program)
+    }
+
+    /// A folder whose programs are in every sandbox, as an agent is in its image. A test that wants any makes it.
+    #[must_use]
+    pub fn programs(&self) -> PathBuf {
+        self.state.join("programs")
     }
 
     /// What it remembers.

@@ -5,24 +5,24 @@ use std::fs;
 use serde_json::json;
 
 use crate::arguments::Arguments;
-use crate::world::{World, say};
+use crate::state::{Database, say};
 use crate::{Outcome, fail};
 
-pub(crate) fn version(world: &World) -> Outcome {
+pub(crate) fn version(world: &Database) -> Outcome {
     say(format!("sbx-stand-in v{} (a stand-in for tests, not Docker's sbx)", world.version))
 }
 
-pub(crate) fn login(world: &World) -> Outcome {
+pub(crate) fn login(world: &Database) -> Outcome {
     fs::write(world.path("signed-in"), "")?;
     say("Login succeeded")
 }
 
-pub(crate) fn logout(world: &World) -> Outcome {
+pub(crate) fn logout(world: &Database) -> Outcome {
     drop(fs::remove_file(world.path("signed-in")));
     say("Logged out")
 }
 
-pub(crate) fn diagnose(world: &World, rest: &[String]) -> Outcome {
+pub(crate) fn diagnose(world: &Database, rest: &[String]) -> Outcome {
     let old = !world.profile.renamed_options();
     let known: &[(&[&str], bool)] = match old {
         true => &[(&["-o", "--output"], true)],

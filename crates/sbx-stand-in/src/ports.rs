@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::arguments::Arguments;
-use crate::world::{Port, Sandbox, World, say};
+use crate::state::{Database, Port, Sandbox, say};
 use crate::{Failure, Outcome, fail};
 
 /// Where ports are published unless it is said otherwise.
@@ -42,7 +42,7 @@ impl<'a> Spec<'a> {
     }
 }
 
-pub(crate) async fn ports(world: &World, rest: &[String]) -> Outcome {
+pub(crate) async fn ports(world: &Database, rest: &[String]) -> Outcome {
     let known: &[(&[&str], bool)] =
         &[(&["--json"], false), (&["--publish"], true), (&["--unpublish"], true)];
     let given = Arguments::parse(rest, known, usize::MAX)?;
@@ -64,7 +64,7 @@ pub(crate) async fn ports(world: &World, rest: &[String]) -> Outcome {
     Ok(0)
 }
 
-async fn publish(world: &World, name: &str, spec: &Spec<'_>) -> Result<(), Failure> {
+async fn publish(world: &Database, name: &str, spec: &Spec<'_>) -> Result<(), Failure> {
     if spec.host_port.is_some() || spec.host_ip.is_some_and(|ip| ip != LOOPBACK) {
         let why = "the stand-in publishes on loopback, on ports that it chooses";
         return Err(Failure(1, why.to_owned()));

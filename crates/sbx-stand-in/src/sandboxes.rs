@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::arguments::Arguments;
 use crate::inside::{Inside, run_inside};
-use crate::world::{Sandbox, Sandboxes, World, last_part, say};
+use crate::state::{Database, Sandbox, Sandboxes, last_part, say};
 use crate::{Failure, Outcome, fail};
 use crate::{clones, ports, stored, templates};
 
@@ -35,7 +35,7 @@ const AGENTS: [&str; 11] = [
 /// stand for it.
 const DISK: [(&str, &str); 2] = [("home", "/home/agent"), ("bastide", "/.bastide")];
 
-pub(crate) fn list(world: &World, rest: &[String]) -> Outcome {
+pub(crate) fn list(world: &Database, rest: &[String]) -> Outcome {
     let known: &[(&[&str], bool)] =
         &[(&["--json"], false), (&["--format"], true), (&["-q", "--quiet"], false)];
     let given = Arguments::parse(rest, known, usize::MAX)?;
@@ -73,7 +73,7 @@ fn status(sandbox: &Sandbox) -> &'static str {
     if sandbox.running { "running" } else { "stopped" }
 }
 
-fn row(world: &World, name: &str, sandbox: &Sandbox) -> Value {
+fn row(world: &Database, name: &str, sandbox: &Sandbox) -> Value {
     let mut row = json!({"name": name, "agent": sandbox.agent, "status": status(sandbox),
                          "workspaces": sandbox.workspaces});
     if let Some(fields) = row.as_object_mut() {
@@ -87,7 +87,7 @@ fn row(world: &World, name: &str, sandbox: &Sandbox) -> Value {
     row
 }
 
-fn options_of(world: &World, is_run: bool) -> Vec<(&'static [&'static str], bool)> {
+fn options_of(world: &Database, is_run: bool) -> Vec<(&'static [&'static str], bool)> {
     let mut known: Vec<(&'static [&'static str], bool)> = vec![
         (&["--name"], true),
         (&["--cpus"], true),
@@ -121,7 +121,7 @@ fn options_of(world: &World, is_run: bool) -> Vec<(&'static [&'static str], bool
     known
 }
 
-pub(crate) async fn create(world: &World, rest: &[String]) -> Outcome {
+pub(crate) async fn create(world: &Database, rest: &[String]) -> Outcome {
     let given = Arguments::parse(rest, &options_of(world, false), usize::MAX)?;
     let name = make(world, &given).await?;
     if !given.has("-q") && !given.has("--no-progress") {
@@ -130,7 +130,7 @@ pub(crate) async fn create(world: &World, rest: &[String]) -> Outcome {
     Ok(0)
 }
 
-fn announce(world: &World, name: &str) -> Result<(), Failure> {
+fn announce(world: &Database, name: &str) -> Result<(), Failure> {
     let sandbox = world.sandbox(name)?;
     let workspace = sandbox.workspaces.first().map_or("", String::as_str);
     let text =
@@ -140,7 +140,7 @@ fn announce(world: &World, name: &str) -> Result<(), Failure> {
 }
 
 /// The folders a command line names, and which of them are for reading only.
-fn folders(world: &World, words: &[String]) -> Result<Vec<(String, bool)>, Failure> {
+fn folders(world: &Database, words: &[String]) -> Result<Vec<(String, bool)>, Failure> {
     let one = |word: &String| -> Result<(String, bool), Failure> {
         let (path, read_only) = match word.strip_suffix(":ro") {
             Some(path) => (path, !world.has_fault("writable")),
@@ -154,7 +154,7 @@ fn folders(world: &World, words: &[String]) -> Result<Vec<(String, bool)>, Failu
 }
 
 /// Makes a sandbox, and gives its name.
-async fn make(world: &World, given: &Arguments) -> Result<String, Failure> {
+async fn make(world: &Database, given: &Arguments) -> Result<String, Failure> {
     let agent = given.word(0, "AGENT")?;
     if !AGENTS.contains(&agent) {
         return Err(Failure(1, format!("unknown agent {agent:?}")));
@@ -235,7 +235,7 @@ fn check_name(name: &str) -> Result<(), Failure> {
 }
 
 fn refuse_clash(
-    world: &World,
+    world: &Database,
     name: &str,
     agent: &str,
     folder: Option<&str>,
@@ -284,7 +284,7 @@ fn worktree(repository: &str, sandbox: &str, branch: &str) -> Result<String, Fai
 }
 
 async fn boot(
-    world: &World,
+    world: &Database,
     name: &str,
     folders: &[(String, bool)],
     clone_of: Option<&str>,
@@ -312,8 +312,12 @@ async fn boot(
         let folder = folder.canonicalize()?.to_string_lossy().into_owned();
         manifest.extra_path_grants.push(grant(inside, Some(folder), false));
     }
+    if let Ok(programs) = world.path("programs").canonicalize() {
+        let programs = programs.to_string_lossy().into_owned();
+        manifest.extra_path_grants.push(grant("/.programs", Some(programs), true));
+    }
     let id = SessionId::random();
-    let options = CreateOptions::default().untied().id(id.clone());
+    let options = CreateOptions::default().detached().id(id.clone());
     let which = |path: &String| fs::metadata(path).map(|found| found.ino());
     let before = folders.first().map(|(path, _)| which(path)).transpose()?;
     let client = world.client()?;
@@ -331,7 +335,7 @@ async fn boot(
     Ok(id)
 }
 
-pub(crate) async fn run(world: &World, rest: &[String]) -> Outcome {
+pub(crate) async fn run(world: &Database, rest: &[String]) -> Outcome {
     let mut given = Arguments::parse(rest, &options_of(world, true), usize::MAX)?;
     let after = given.after.take().unwrap_or_default();
     let all = world.sandboxes()?;
@@ -371,7 +375,11 @@ pub(crate) async fn run(world: &World, rest: &[String]) -> Outcome {
 
 /// What an agent is called with: further arguments come after its own if the first is an option, and take
 /// their place if it is a word.
-fn agent_command(world: &World, agent: &str, after: Vec<String>) -> Result<Vec<String>, Failure> {
+fn agent_command(
+    world: &Database,
+    agent: &str,
+    after: Vec<String>,
+) -> Result<Vec<String>, Failure> {
     let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let adds = after.first().is_none_or(|first| first.starts_with('-'));
     if agent == "shell" {
@@ -388,7 +396,7 @@ fn agent_command(world: &World, agent: &str, after: Vec<String>) -> Result<Vec<S
     Ok([called, if adds { flags } else { Vec::new() }, after].concat())
 }
 
-pub(crate) async fn stop(world: &World, rest: &[String]) -> Outcome {
+pub(crate) async fn stop(world: &Database, rest: &[String]) -> Outcome {
     let given = Arguments::parse(rest, &[(&["--json"], false)], usize::MAX)?;
     for name in &given.words {
         let sandbox = world.sandbox(name)?;
@@ -404,7 +412,7 @@ pub(crate) async fn stop(world: &World, rest: &[String]) -> Outcome {
     Ok(0)
 }
 
-pub(crate) async fn remove(world: &World, rest: &[String]) -> Outcome {
+pub(crate) async fn remove(world: &Database, rest: &[String]) -> Outcome {
     let known: &[(&[&str], bool)] =
         &[(&["-f", "--force"], false), (&["--all"], false), (&["--json"], false)];
     let given = Arguments::parse(rest, known, usize::MAX)?;
@@ -428,7 +436,7 @@ pub(crate) async fn remove(world: &World, rest: &[String]) -> Outcome {
     Ok(0)
 }
 
-async fn remove_one(world: &World, name: &str) -> Result<(), Failure> {
+async fn remove_one(world: &Database, name: &str) -> Result<(), Failure> {
     let sandbox = world.sandbox(name)?;
     world.client()?.delete(&sandbox.session).await?;
     sandbox.clone_of.iter().for_each(|repository| clones::forget(name, repository));
@@ -446,7 +454,7 @@ async fn remove_one(world: &World, name: &str) -> Result<(), Failure> {
     })
 }
 
-pub(crate) async fn prune(world: &World, rest: &[String]) -> Outcome {
+pub(crate) async fn prune(world: &Database, rest: &[String]) -> Outcome {
     let known: &[(&[&str], bool)] = &[(&["-f", "--force"], false), (&["--dry-run"], false)];
     let given = Arguments::parse(rest, known, usize::MAX)?;
     for (name, sandbox) in world.sandboxes()? {
@@ -460,7 +468,7 @@ pub(crate) async fn prune(world: &World, rest: &[String]) -> Outcome {
     Ok(0)
 }
 
-pub(crate) async fn reset(world: &World, rest: &[String]) -> Outcome {
+pub(crate) async fn reset(world: &Database, rest: &[String]) -> Outcome {
     let known: &[(&[&str], bool)] =
         &[(&["-f", "--force"], false), (&["--preserve-secrets"], false)];
     let given = Arguments::parse(rest, known, usize::MAX)?;

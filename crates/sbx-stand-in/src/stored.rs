@@ -6,7 +6,7 @@ use bastide::SessionId;
 use serde_json::{Value, json};
 
 use crate::arguments::Arguments;
-use crate::world::{Rule, Secret, World, say};
+use crate::state::{Database, Rule, Secret, say};
 use crate::{Failure, Outcome, fail};
 
 /// The services there are.
@@ -30,7 +30,7 @@ fn scope_of(sandbox: &str) -> String {
     format!("sandbox:{sandbox}")
 }
 
-pub(crate) fn secret(world: &World, rest: &[String]) -> Outcome {
+pub(crate) fn secret(world: &Database, rest: &[String]) -> Outcome {
     let verb = rest.first().map_or("", String::as_str);
     let rest = rest.get(1..).unwrap_or_default();
     match verb {
@@ -41,7 +41,7 @@ pub(crate) fn secret(world: &World, rest: &[String]) -> Outcome {
     }
 }
 
-fn set_secret(world: &World, rest: &[String]) -> Outcome {
+fn set_secret(world: &Database, rest: &[String]) -> Outcome {
     let old = !world.profile.denies_at_create();
     let mut known: Vec<(&[&str], bool)> =
         vec![(&["--oauth"], false), (&["-t", "--token"], true), (&["-f", "--force"], false)];
@@ -92,7 +92,7 @@ fn set_secret(world: &World, rest: &[String]) -> Outcome {
     say("Secret saved")
 }
 
-fn list_secrets(world: &World, rest: &[String]) -> Outcome {
+fn list_secrets(world: &Database, rest: &[String]) -> Outcome {
     let mut known: Vec<(&[&str], bool)> =
         vec![(&["-g", "--global"], false), (&["--service"], true)];
     if world.profile.has_json_everywhere() {
@@ -127,7 +127,7 @@ fn list_secrets(world: &World, rest: &[String]) -> Outcome {
     Ok(0)
 }
 
-fn remove_secret(world: &World, rest: &[String]) -> Outcome {
+fn remove_secret(world: &Database, rest: &[String]) -> Outcome {
     let known: &[(&[&str], bool)] =
         &[(&["-f", "--force"], false), (&["-g"], false), (&["--sandbox"], true)];
     let given = Arguments::parse(rest, known, usize::MAX)?;
@@ -148,7 +148,7 @@ fn remove_secret(world: &World, rest: &[String]) -> Outcome {
 }
 
 /// Forgets what belongs to a sandbox.
-pub(crate) fn forget(world: &World, sandbox: &str) -> Result<(), Failure> {
+pub(crate) fn forget(world: &Database, sandbox: &str) -> Result<(), Failure> {
     let scope = scope_of(sandbox);
     world.change("secrets.json", |all: &mut Vec<Secret>| {
         all.retain(|secret| secret.scope != scope);
@@ -161,7 +161,7 @@ pub(crate) fn forget(world: &World, sandbox: &str) -> Result<(), Failure> {
 }
 
 /// The sentinels a sandbox has for its secrets, which are never inside.
-pub(crate) fn sentinels(world: &World, sandbox: &str) -> Result<Vec<(String, String)>, Failure> {
+pub(crate) fn sentinels(world: &Database, sandbox: &str) -> Result<Vec<(String, String)>, Failure> {
     let all: Vec<Secret> = world.load("secrets.json")?;
     let scope = scope_of(sandbox);
     let mut env = Vec::new();
@@ -173,7 +173,7 @@ pub(crate) fn sentinels(world: &World, sandbox: &str) -> Result<Vec<(String, Str
     Ok(env)
 }
 
-pub(crate) fn policy(world: &World, rest: &[String]) -> Outcome {
+pub(crate) fn policy(world: &Database, rest: &[String]) -> Outcome {
     let word = |at: usize| rest.get(at).map_or("", String::as_str);
     match (word(0), word(1)) {
         ("init" | "set-default", "allow-all" | "balanced" | "deny-all") => {
@@ -200,7 +200,7 @@ pub(crate) fn policy(world: &World, rest: &[String]) -> Outcome {
 
 /// Remembers a rule.
 pub(crate) fn remember(
-    world: &World,
+    world: &Database,
     decision: &str,
     sandbox: Option<&str>,
     resources: Vec<String>,
@@ -215,7 +215,7 @@ pub(crate) fn remember(
     Ok(id)
 }
 
-fn add_rule(world: &World, decision: &str, rest: &[String]) -> Outcome {
+fn add_rule(world: &Database, decision: &str, rest: &[String]) -> Outcome {
     let profile = world.profile;
     let mut known: Vec<(&[&str], bool)> = Vec::new();
     if profile.scopes_by_option() {
@@ -237,7 +237,7 @@ fn add_rule(world: &World, decision: &str, rest: &[String]) -> Outcome {
     say(format!("Policy added: {id} ({resources})"))
 }
 
-fn list_rules(world: &World, rest: &[String]) -> Outcome {
+fn list_rules(world: &Database, rest: &[String]) -> Outcome {
     let given = Arguments::parse(rest, &[(&["--json"], false), (&["--wide"], false)], usize::MAX)?;
     let all: Vec<Rule> = world.load("rules.json")?;
     let row = |rule: &Rule| {
@@ -257,7 +257,7 @@ fn list_rules(world: &World, rest: &[String]) -> Outcome {
 }
 
 /// Removes a rule by its number, or by what it is about.
-fn remove_rule(world: &World, rest: &[String]) -> Outcome {
+fn remove_rule(world: &Database, rest: &[String]) -> Outcome {
     let profile = world.profile;
     let mut known: Vec<(&[&str], bool)> = vec![(&["--id"], true), (&["--resource"], true)];
     if profile.scopes_by_option() {
@@ -307,7 +307,7 @@ fn log(rest: &[String]) -> Outcome {
 }
 
 /// Whether a host can be reached: a rule against it counts more than one for it.
-fn check(world: &World, rest: &[String]) -> Outcome {
+fn check(world: &Database, rest: &[String]) -> Outcome {
     let known: &[(&[&str], bool)] = &[(&["--json"], false), (&["--sandbox"], true)];
     let given = Arguments::parse(rest, known, usize::MAX)?;
     let target = given.word(0, "TARGET")?;

@@ -10,7 +10,7 @@ use bastide::SessionId;
 use serde_json::{Value, json};
 
 use crate::arguments::Arguments;
-use crate::world::{World, say};
+use crate::state::{Database, say};
 use crate::{Failure, Outcome, fail};
 
 /// The file of each template, by its tag.
@@ -18,7 +18,7 @@ type Templates = BTreeMap<String, String>;
 
 const STORED: &str = "templates.json";
 
-pub(crate) fn template(world: &World, rest: &[String]) -> Outcome {
+pub(crate) fn template(world: &Database, rest: &[String]) -> Outcome {
     let verb = rest.first().map_or("", String::as_str);
     let rest = rest.get(1..).unwrap_or_default();
     match verb {
@@ -30,7 +30,7 @@ pub(crate) fn template(world: &World, rest: &[String]) -> Outcome {
     }
 }
 
-fn save(world: &World, rest: &[String]) -> Outcome {
+fn save(world: &Database, rest: &[String]) -> Outcome {
     let given = Arguments::parse(rest, &[(&["-o", "--output"], true)], usize::MAX)?;
     let (name, tag) = (given.word(0, "SANDBOX")?, given.word(1, "TAG")?);
     if world.sandbox(name)?.running {
@@ -47,7 +47,7 @@ fn save(world: &World, rest: &[String]) -> Outcome {
     say(format!("Saved {tag}"))
 }
 
-fn load(world: &World, rest: &[String]) -> Outcome {
+fn load(world: &Database, rest: &[String]) -> Outcome {
     let given = Arguments::parse(rest, &[], usize::MAX)?;
     let from = Path::new(given.word(0, "FILE")?);
     let file = new_file(world)?;
@@ -58,7 +58,7 @@ fn load(world: &World, rest: &[String]) -> Outcome {
     say(format!("Loaded {tag}"))
 }
 
-fn list(world: &World, rest: &[String]) -> Outcome {
+fn list(world: &Database, rest: &[String]) -> Outcome {
     let known: &[(&[&str], bool)] = &[(&["--json"], false), (&["-q", "--quiet"], false)];
     let given = Arguments::parse(rest, known, usize::MAX)?;
     let all: Templates = world.load(STORED)?;
@@ -73,7 +73,7 @@ fn list(world: &World, rest: &[String]) -> Outcome {
     Ok(0)
 }
 
-fn remove(world: &World, rest: &[String]) -> Outcome {
+fn remove(world: &Database, rest: &[String]) -> Outcome {
     let given = Arguments::parse(rest, &[(&["-f", "--force"], false)], usize::MAX)?;
     let tag = given.word(0, "TAG")?;
     if !given.has("-f") {
@@ -90,7 +90,7 @@ fn remove(world: &World, rest: &[String]) -> Outcome {
 }
 
 /// Puts what a template has onto the disk of a new sandbox. Any other name is an image, which a stand-in has none of.
-pub(crate) fn unpack(world: &World, tag: &str, sandbox: &str) -> Result<(), Failure> {
+pub(crate) fn unpack(world: &Database, tag: &str, sandbox: &str) -> Result<(), Failure> {
     let all: Templates = world.load(STORED)?;
     let Some(file) = all.get(tag) else { return Ok(()) };
     let disk = world.path("disks").join(sandbox);
@@ -98,13 +98,13 @@ pub(crate) fn unpack(world: &World, tag: &str, sandbox: &str) -> Result<(), Fail
     tar(&["-xf", file, "-C"], &disk)
 }
 
-fn new_file(world: &World) -> Result<PathBuf, Failure> {
+fn new_file(world: &Database) -> Result<PathBuf, Failure> {
     let folder = world.path("templates");
     fs::create_dir_all(&folder)?;
     Ok(folder.join(format!("{}.tar", SessionId::random())))
 }
 
-fn remember(world: &World, tag: &str, file: &Path) -> Result<(), Failure> {
+fn remember(world: &Database, tag: &str, file: &Path) -> Result<(), Failure> {
     let file = file.to_string_lossy().into_owned();
     let before =
         world.change(STORED, |all: &mut Templates| Ok(all.insert(tag.to_owned(), file)))?;

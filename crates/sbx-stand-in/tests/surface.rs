@@ -114,9 +114,9 @@ fn ports_are_published_and_listed() {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(b"hello").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
-    let mut heard = String::new();
-    stream.read_to_string(&mut heard).unwrap();
-    assert_eq!(heard, "HELLO");
+    let mut received = String::new();
+    stream.read_to_string(&mut received).unwrap();
+    assert_eq!(received, "HELLO");
     server.wait().unwrap();
     for wrong in ["0", "x", "1/sctp"] {
         assert!(setting.refused(&["ports", "one", "--publish", wrong]).contains("invalid port"));

@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 
 static SIDECAR: EmbeddedProgram = EmbeddedProgram::new(
     "sidecar",
-    include_bytes!(concat!(env!("OUT_DIR"), "/bastide-sidecar.zst")),
+    include_bytes!(concat!(env!("OUT_DIR"), "/bastide-sidecar.packed")),
     env!("BASTIDE_SIDECAR_LENGTH"),
     env!("BASTIDE_SIDECAR_HASH"),
     env!("BASTIDE_SIDECAR_PLACE"),

@@ -1,6 +1,7 @@
 //! A Kubernetes cluster for tests: real programs on loopback, two nodes, with the images of the tests. Nothing is installed
 //! into the system, and `down` leaves nothing but what was fetched.
 
+mod agent_sandbox;
 mod enforcer;
 mod images;
 mod node;
@@ -29,16 +30,16 @@ const NODES: u8 = 2;
 const MOST: u8 = 8;
 
 /// How long anything may take to answer.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long to wait before looking again.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// What of a cluster is its own among others on this machine.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Place(u8);
+struct ClusterIndex(u8);
 
-impl Place {
+impl ClusterIndex {
     /// One whose ports are free.
     fn free() -> io::Result<Self> {
         let is_free = |place: &Self| {
@@ -84,7 +85,7 @@ impl Place {
 #[derive(Debug, Clone)]
 pub struct Cluster {
     folder: PathBuf,
-    place: Place,
+    place: ClusterIndex,
 }
 
 impl Cluster {
@@ -104,7 +105,7 @@ impl Cluster {
         }
         programs::prepare(folder, program)?;
         images::prepare(folder)?;
-        let cluster = Self { folder: folder.to_owned(), place: Place::free()? };
+        let cluster = Self { folder: folder.to_owned(), place: ClusterIndex::free()? };
         let started = cluster.start();
         if started.is_err() {
             drop(cluster.down());
@@ -282,15 +283,24 @@ impl Cluster {
 
     /// Waits until something is so, or its process has ended.
     fn wait(&self, name: &str, is_so: impl Fn() -> bool) -> io::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !is_so() {
             if !process::is_alive(&self.run(), name) || Instant::now() > deadline {
-                let why = process::last_words(&self.run(), name);
+                let why = process::last_log_line(&self.run(), name);
                 return Err(io::Error::other(format!("{name} did not come up: {why}")));
             }
             rest();
         }
         Ok(())
+    }
+
+    /// Gives every node the images of an archive.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a node does not take it.
+    pub fn import(&self, archive: &Path) -> io::Result<()> {
+        (1..=NODES).try_for_each(|number| node::import(self, number, archive))
     }
 
     /// Kills a process of the cluster, waits, and starts it again: `etcd`, `apiserver`, `kcm`, `scheduler`, or
@@ -304,7 +314,10 @@ impl Cluster {
             "kubelet" | "containerd" => format!("{name}1"),
             name => name.to_owned(),
         };
-        process::kill(&self.run(), &name)?;
+        // One that was killed for good comes back, too.
+        if process::find(&self.run(), &name).is_some() {
+            process::kill(&self.run(), &name)?;
+        }
         let until = Instant::now() + pause;
         while Instant::now() < until {
             rest();
@@ -332,6 +345,15 @@ impl Cluster {
         if is_enforced { enforcer::start(self) } else { enforcer::end(self) }
     }
 
+    /// Installs agent-sandbox, and starts its controller. It is built from its source the first time, which takes minutes.
+    ///
+    /// # Errors
+    ///
+    /// Fails where its source or what builds it cannot be had.
+    pub fn start_agent_sandbox(&self) -> io::Result<()> {
+        agent_sandbox::start(self)
+    }
+
     /// Kills a process of the cluster for good.
     ///
     /// # Errors
@@ -350,7 +372,7 @@ impl Cluster {
         let run = self.run();
         drop(enforcer::end(self));
         node::end_all(self);
-        for name in ["service", "scheduler", "kcm", "apiserver", "etcd"] {
+        for name in [agent_sandbox::NAME, "service", "scheduler", "kcm", "apiserver", "etcd"] {
             drop(process::kill(&run, name));
         }
         let address = format!("{}/32", self.place.service());

@@ -20,7 +20,7 @@ pub const HOST: &str = "BASTIDE_TEST_DOCKER";
 const RUNSC: &str = "/usr/bin/runsc";
 
 /// How long a daemon may take to come up or to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long to wait before looking again.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -104,7 +104,7 @@ impl Daemon {
     }
 
     fn await_answer(&mut self) -> io::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !answers(&self.host()) {
             if let Some(status) = self.child.try_wait()? {
                 let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
@@ -125,7 +125,7 @@ impl Daemon {
         if let (Some(pid), Ok(None)) = (pid, self.child.try_wait()) {
             // One that has ended meanwhile is what is wanted.
             let _ = kill_process(pid, Signal::TERM);
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
                 rest();
             }

@@ -89,6 +89,7 @@ class Local:
     async def run(self, scenario):
         os.chdir(scenario["tmp"])
         self.archives = {}
+        self.states = {}
         self.process = None
         calls = []
         self.session = None
@@ -153,15 +154,31 @@ class Local:
         return await self.session.running()
 
     async def state(self, scenario, step):
-        return self.client.serialize_session_state(self.session.state)
+        state = self.client.serialize_session_state(self.session.state)
+        self.states[step.get("as", "")] = state
+        return state
 
     async def resume(self, scenario, step):
-        state = self.client.serialize_session_state(self.session.state)
+        if "from" in step:
+            state = self.states[step["from"]]
+        else:
+            state = self.client.serialize_session_state(self.session.state)
         state = json.loads(json.dumps(state))
         state = self.client.deserialize_session_state(state)
         self.session = await self.client.resume(state)
         await self.session.start()
         self.events = []
+
+    async def together(self, scenario, step):
+        """Calls that do not wait for each other."""
+
+        async def one(inner):
+            try:
+                return {"result": plain(await self.perform(scenario, inner))}
+            except Exception as error:
+                return {"error": told(error)}
+
+        return await asyncio.gather(*map(one, step["steps"]))
 
     async def exec(self, scenario, step):
         result = await self.session.exec(
@@ -196,7 +213,8 @@ class Local:
         await self.session.write(Path(step["path"]), self.content(step), user=step.get("user"))
 
     async def write_new(self, scenario, step):
-        await self.session._write_new_file(Path(step["path"]), self.content(step))
+        path = Path(step["path"])
+        await self.session._write_new_file(path, self.content(step), user=step.get("user"))
 
     async def ls(self, scenario, step):
         entries = await self.session.ls(Path(step["path"]), user=step.get("user"))
@@ -220,11 +238,13 @@ class Local:
         await self.session.rm(step["path"], recursive=recursive, user=step.get("user"))
 
     async def mv(self, scenario, step):
-        await self.session.mv(step["source"], step["destination"])
+        await self.session.mv(step["source"], step["destination"], user=step.get("user"))
 
     async def same_file(self, scenario, step):
         follow = step.get("follow", True)
-        return await self.session.same_file(step["left"], step["right"], follow_symlinks=follow)
+        return await self.session.same_file(
+            step["left"], step["right"], follow_symlinks=follow, user=step.get("user")
+        )
 
     async def extract(self, scenario, step):
         scheme = step.get("scheme")
@@ -251,7 +271,10 @@ class Local:
 
     async def host(self, scenario, step):
         """Something happens on the host meanwhile."""
-        process = await asyncio.create_subprocess_shell(step["line"], cwd=scenario["tmp"])
+        # What it says would be taken for an answer.
+        process = await asyncio.create_subprocess_shell(
+            step["line"], cwd=scenario["tmp"], stdout=asyncio.subprocess.DEVNULL
+        )
         return await process.wait()
 
     async def resolve_exposed_port(self, scenario, step):
@@ -293,6 +316,7 @@ class Local:
         update = await self.session.pty_exec_start(
             *step["command"],
             shell=step.get("shell", True),
+            user=step.get("user"),
             tty=step.get("tty", False),
             yield_time_s=step.get("yield_time_s"),
             max_output_tokens=step.get("max_output_tokens"),

@@ -22,7 +22,7 @@ pub async fn storm(client: &Client, many: usize, room: usize) -> Outcome {
     for _ in 0..many {
         let (client, live, most) = (client.clone(), Arc::clone(&live), Arc::clone(&most));
         all.push(tokio::spawn(async move {
-            let options = CreateOptions::default().untied().wait(Duration::from_secs(600));
+            let options = CreateOptions::default().detached().wait(Duration::from_secs(600));
             let session = client.create(&Manifest::default(), options).await?;
             let now = live.fetch_add(1, Ordering::SeqCst) + 1;
             most.fetch_max(now, Ordering::SeqCst);

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
 use bastide::{
-    Command, CreateOptions, ErrorKind, Reason, ResourceLimits, Rung, Session, SessionStatus,
+    Command, CreateOptions, ErrorKind, ExitReason, ResourceLimits, Rung, Session, SessionStatus,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::suite::{Context, Outcome, Trial, say, sh, skip, unswept};
+use crate::suite::{Context, Outcome, Trial, block_sweeps, say, sh, skip};
 use crate::trials;
 
 /// Every chaos trial.
@@ -69,7 +69,7 @@ async fn t4_says_that_memory_ran_out(context: Context) -> Outcome {
          bad=0; for pid in $pids; do wait $pid || bad=1; done; exit $bad"
     );
     let output = session.exec(sh(&line)).await?;
-    assert_eq!(output.exit.reason, Reason::OutOfMemory, "{:?}", output.exit);
+    assert_eq!(output.exit.reason, ExitReason::OutOfMemory, "{:?}", output.exit);
     assert_eq!(say(&session, "echo alive").await?, "alive\n", "the guest survives it");
     Ok(session.delete().await?)
 }
@@ -145,7 +145,7 @@ async fn t1_ends_a_call_whose_guest_stands_still(context: Context) -> Outcome {
 }
 
 async fn ends_a_call_whose_guest_is_killed(context: Context) -> Outcome {
-    let _home = unswept().await;
+    let _home = block_sweeps().await;
     let session = context.session().await?;
     let other = context.session().await?;
     let pid = guest(&context, &session).await?;

@@ -6,6 +6,7 @@ mod ending;
 mod events;
 mod files;
 mod idle;
+mod last_save;
 mod leases;
 mod lifecycle;
 mod lifetime;
@@ -35,6 +36,7 @@ pub fn trials() -> Vec<Trial> {
         deletion::TRIALS,
         ending::TRIALS,
         idle::TRIALS,
+        last_save::TRIALS,
         leases::TRIALS,
         lifecycle::TRIALS,
         lifetime::TRIALS,

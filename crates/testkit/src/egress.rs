@@ -1,18 +1,18 @@
 //! Networks that have a policy, against real servers on loopback: what is reached, and that nothing else is.
 
 mod approvals;
-mod closing;
-mod crowds;
+mod bypass_attempts;
+mod connection_limit;
 mod names;
 mod outcomes;
 mod packages;
 mod programs;
+mod proxy_failures;
 mod reach;
 mod refusals;
 mod secrets;
 mod servers;
 mod upstream;
-mod ways_out;
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -35,8 +35,8 @@ pub use servers::PackageServer;
 pub fn trials() -> Vec<Trial> {
     [
         approvals::TRIALS,
-        closing::TRIALS,
-        crowds::TRIALS,
+        proxy_failures::TRIALS,
+        connection_limit::TRIALS,
         names::TRIALS,
         outcomes::TRIALS,
         packages::TRIALS,
@@ -45,7 +45,7 @@ pub fn trials() -> Vec<Trial> {
         refusals::TRIALS,
         secrets::TRIALS,
         upstream::TRIALS,
-        ways_out::TRIALS,
+        bypass_attempts::TRIALS,
     ]
     .concat()
 }
@@ -63,12 +63,12 @@ pub fn trials_without() -> Vec<Trial> {
 }
 
 /// How long something may take that has to happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server of the host that greets whoever connects, and counts them.
 struct Greeter {
     port: u16,
-    heard: Arc<AtomicUsize>,
+    received: Arc<AtomicUsize>,
 }
 
 impl Greeter {
@@ -85,16 +85,16 @@ impl Greeter {
     fn at(address: Ipv4Addr) -> Result<Self, TrialError> {
         let listener = TcpListener::bind((address, 0))?;
         let port = listener.local_addr()?.port();
-        let heard = Arc::new(AtomicUsize::new(0));
+        let received = Arc::new(AtomicUsize::new(0));
         let datagrams = UdpSocket::bind((address, port))?;
-        let counted = Arc::clone(&heard);
+        let counted = Arc::clone(&received);
         std::thread::spawn(move || {
             let mut bytes = [0; 64];
             while datagrams.recv(&mut bytes).is_ok() {
                 counted.fetch_add(1, Ordering::SeqCst);
             }
         });
-        let counted = Arc::clone(&heard);
+        let counted = Arc::clone(&received);
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
                 counted.fetch_add(1, Ordering::SeqCst);
@@ -102,11 +102,11 @@ impl Greeter {
                 drop(stream.write_all(b"welcome\n"));
             }
         });
-        Ok(Self { port, heard })
+        Ok(Self { port, received })
     }
 
     fn count(&self) -> usize {
-        self.heard.load(Ordering::SeqCst)
+        self.received.load(Ordering::SeqCst)
     }
 }
 
@@ -143,7 +143,7 @@ async fn next_proxy(
     session: &Session,
     before: u32,
 ) -> Result<EgressStatus, TrialError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match context.client().egress_status(session.id()).await {
             Ok(status) if status.pid != before => return Ok(status),

@@ -1,6 +1,6 @@
 //! Cloud storage that a program of the host serves to sessions, against real servers on loopback.
 
-mod bad_way;
+mod flaky_proxy;
 mod lifecycle;
 mod manifests;
 mod programs;

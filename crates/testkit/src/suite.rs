@@ -85,7 +85,7 @@ impl Trial {
 static HOME: RwLock<()> = RwLock::const_new(());
 
 /// Keeps sweeps away while this trial has sessions that ended, or were never made to their end.
-pub async fn unswept() -> RwLockReadGuard<'static, ()> {
+pub async fn block_sweeps() -> RwLockReadGuard<'static, ()> {
     HOME.read().await
 }
 

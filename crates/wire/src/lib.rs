@@ -20,22 +20,6 @@ pub use corked_stream::CorkedStream;
 pub use mux::{MAX_STREAMS, mux_config};
 
 /// One end of a pair of connected sockets, which hears of room to write only while it waits for some.
-///
-/// ```
-/// # tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(async {
-/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
-///
-/// let (near, far) = std::os::unix::net::UnixStream::pair()?;
-/// let (mut near, mut far) = (bastide_wire::LazyWriteStream::new(near)?, bastide_wire::LazyWriteStream::new(far)?);
-/// near.write_all(b"hello").await?;
-/// drop(near);
-/// let mut heard = String::new();
-/// far.read_to_string(&mut heard).await?;
-/// assert_eq!(heard, "hello");
-/// # std::io::Result::Ok(())
-/// # })?;
-/// # std::io::Result::Ok(())
-/// ```
 #[derive(Debug)]
 pub struct LazyWriteStream {
     socket: OwnedFd,

@@ -12,9 +12,10 @@ use bastide_test_servers::kubernetes::{KUBECONFIG, MANY_USERS, SOME};
 use serde_json::{Value, json};
 
 use crate::shell::{Outcome, built_program, read, say, top};
+use crate::test::packages;
 
 /// A namespace of the tests, and what Pod Security enforces there.
-struct Place {
+struct TestNamespace {
     /// The context that leads there.
     context: &'static str,
     namespace: &'static str,
@@ -22,9 +23,9 @@ struct Place {
 }
 
 /// Where tests have sessions. The first is what everybody has, the second takes sessions of several users.
-const PLACES: [Place; 2] = [
-    Place { context: "restricted", namespace: "bastide-test", security: "restricted" },
-    Place { context: MANY_USERS, namespace: "bastide-test-many", security: "baseline" },
+const NAMESPACES: [TestNamespace; 2] = [
+    TestNamespace { context: "restricted", namespace: "bastide-test", security: "restricted" },
+    TestNamespace { context: MANY_USERS, namespace: "bastide-test-many", security: "baseline" },
 ];
 
 /// Whom the tests are in the cluster: they have the rights of a user of Bastide, and no others.
@@ -33,11 +34,11 @@ const USER: &str = "bastide-host";
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    what: What,
+    what: ClusterCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum ClusterCommand {
     /// Start a cluster with two nodes below `target/cluster`, and prepare a namespace for the tests
     Up(Named),
     /// End that cluster, and remove what it left on this machine
@@ -49,6 +50,8 @@ enum What {
         #[arg(long)]
         off: bool,
     },
+    /// Install agent-sandbox there and start its controller, which is built the first time
+    AgentSandbox,
     /// Kill a process of that cluster and start it again: apiserver, etcd, kcm, scheduler, kubelet, containerd
     Restart {
         /// Which
@@ -72,20 +75,32 @@ pub(crate) struct Named {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     match &arguments.what {
-        What::Up(named) => {
+        ClusterCommand::Up(named) => {
             let file = match &named.kubeconfig {
                 Some(_) => prepare_named(named)?,
-                None => prepare(&start()?)?,
+                None => {
+                    install_missing()?;
+                    prepare(&start()?)?
+                }
             };
             say(&format!("export {KUBECONFIG}={}", file.display()));
             Ok(())
         }
-        What::Down => Ok(Cluster::of(&folder())?.down()?),
-        What::Enforce { off } => Ok(Cluster::of(&folder())?.enforce(!off)?),
-        What::Restart { name, pause } => {
+        ClusterCommand::Down => Ok(Cluster::of(&folder())?.down()?),
+        ClusterCommand::Enforce { off } => Ok(Cluster::of(&folder())?.enforce(!off)?),
+        ClusterCommand::AgentSandbox => Ok(Cluster::of(&folder())?.start_agent_sandbox()?),
+        ClusterCommand::Restart { name, pause } => {
             Ok(Cluster::of(&folder())?.restart(name, Duration::from_secs(*pause))?)
         }
     }
+}
+
+/// What nodes, keys and the enforcer take of this system.
+fn install_missing() -> Outcome {
+    let needed = ["iproute2", "nftables", "openssl", "busybox-static"];
+    let mut missing = packages::missing(false);
+    missing.retain(|name| needed.contains(name));
+    packages::install(&missing, rustix::process::geteuid().is_root())
 }
 
 /// Where a cluster of our own keeps everything.
@@ -100,7 +115,7 @@ fn start() -> Outcome<Cluster> {
 
 /// A cluster for as long as tests run.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct TestCluster {
     cluster: Option<Cluster>,
     kubeconfig: PathBuf,
     /// Whether every suite is run, or a part of them.
@@ -122,7 +137,7 @@ fn given() -> Option<PathBuf> {
     std::env::var_os(KUBECONFIG).filter(|file| !file.is_empty()).map(PathBuf::from)
 }
 
-impl Held {
+impl TestCluster {
     /// Finds or starts a cluster; or says why there is none.
     pub(crate) fn prepare(all: bool) -> Result<Self, String> {
         if let Some(kubeconfig) = given() {
@@ -132,6 +147,10 @@ impl Held {
         // From here on it is ended whatever happens.
         let mut held = Self { cluster: Some(started.clone()), kubeconfig: PathBuf::new(), all };
         held.kubeconfig = prepare(&started).map_err(|error| error.to_string())?;
+        if all && let Err(error) = started.start_agent_sandbox() {
+            // Its trials are skipped, and say so.
+            say(&format!("no agent-sandbox: {error}"));
+        }
         Ok(held)
     }
 
@@ -150,7 +169,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for TestCluster {
     fn drop(&mut self) {
         if let Some(Err(error)) = self.cluster.as_ref().map(Cluster::down) {
             say(&format!("the cluster in {} was not removed: {error}", folder().display()));
@@ -187,28 +206,28 @@ fn prepare_with(kubectl: &dyn Fn(&[&str]) -> Command, file: &Path) -> Outcome<Pa
     let mut shown: Value = serde_json::from_str(&shown)?;
     let server = shown["clusters"][0]["name"].clone();
     let (mut users, mut contexts) = (Vec::new(), Vec::new());
-    for place in &PLACES {
-        let token = prepare_place(kubectl, &program, place)?;
-        users.push(json!({"name": place.context, "user": {"token": token}}));
-        let (name, namespace) = (place.context, place.namespace);
+    for target in &NAMESPACES {
+        let token = prepare_namespace(kubectl, &program, target)?;
+        users.push(json!({"name": target.context, "user": {"token": token}}));
+        let (name, namespace) = (target.context, target.namespace);
         let context = json!({"cluster": server, "user": name, "namespace": namespace});
         contexts.push(json!({"name": name, "context": context}));
     }
     shown["users"] = users.into();
     shown["contexts"] = contexts.into();
-    shown["current-context"] = json!(PLACES[0].context);
+    shown["current-context"] = json!(NAMESPACES[0].context);
     fs::write(file, shown.to_string())?;
     fs::set_permissions(file, fs::Permissions::from_mode(0o600))?;
     Ok(file.to_owned())
 }
 
 /// Makes one namespace; the token of its user.
-fn prepare_place(
+fn prepare_namespace(
     kubectl: &dyn Fn(&[&str]) -> Command,
     program: &Path,
-    place: &Place,
+    target: &TestNamespace,
 ) -> Outcome<String> {
-    let namespace = place.namespace;
+    let namespace = target.namespace;
     let mut program = Command::new(program);
     let manifest = read(program.args(["kubernetes", "manifest", "--namespace", namespace]))?;
     let mut apply = kubectl(&["apply", "-f", "-"]);
@@ -217,7 +236,7 @@ fn prepare_place(
     if !apply.wait()?.success() {
         return Err("kubectl did not apply the manifest".into());
     }
-    let enforced = format!("pod-security.kubernetes.io/enforce={}", place.security);
+    let enforced = format!("pod-security.kubernetes.io/enforce={}", target.security);
     read(&mut kubectl(&["label", "namespace", namespace, &enforced, "--overwrite"]))?;
     let create = ["create", "token", USER, "--namespace", namespace, "--duration", "24h"];
     Ok(read(&mut kubectl(&create))?.trim().to_owned())

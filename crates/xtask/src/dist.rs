@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::shell::{Outcome, cargo, read, run as run_command, say, step, top};
+use crate::check::guest::tells_nothing_of_its_builder;
+use crate::shell::{Outcome, cargo, cargo_home, read, run as run_command, say, step, top};
 
 /// The machine it is built for.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -14,9 +15,17 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Where everything is put.
 const OUT: &str = "target/dist-out";
 
+/// The largest the program may be.
+const MOST_BYTES: u64 = 15_000_000;
+
 /// What SQLite is built without: searches of text and of space, which the index of sessions has none of.
 const SQLITE_FLAGS: &str = "-USQLITE_ENABLE_FTS3 -USQLITE_ENABLE_FTS3_PARENTHESIS \
     -USQLITE_ENABLE_FTS5 -USQLITE_ENABLE_RTREE -USQLITE_ENABLE_DBSTAT_VTAB";
+
+/// What zstd is built without: ways of compressing that no level has which is used.
+const ZSTD_FLAGS: &str = "-DZSTD_EXCLUDE_GREEDY_BLOCK_COMPRESSOR -DZSTD_EXCLUDE_LAZY_BLOCK_COMPRESSOR \
+    -DZSTD_EXCLUDE_LAZY2_BLOCK_COMPRESSOR -DZSTD_EXCLUDE_BTLAZY2_BLOCK_COMPRESSOR \
+    -DZSTD_EXCLUDE_BTOPT_BLOCK_COMPRESSOR -DZSTD_EXCLUDE_BTULTRA_BLOCK_COMPRESSOR";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -38,6 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     step("the static program");
     let program = program()?;
     check_static(&program)?;
+    check_anonymous(&program)?;
     let name = format!("bastide-{}-x86_64-linux", env!("CARGO_PKG_VERSION"));
     let shipped = out.join(&name);
     fs::copy(&program, &shipped)?;
@@ -79,16 +89,21 @@ fn build(folder: &Path) -> Outcome<PathBuf> {
     let top = top().canonicalize()?;
     let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
     let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned(), remap(&top, "/bastide")];
-    let registry = read(Command::new("sh").args(["-c", "echo ${CARGO_HOME:-$HOME/.cargo}"]))?;
-    flags.push(remap(Path::new(registry.trim()), "/cargo"));
+    flags.push(remap(&cargo_home()?, "/cargo"));
     flags.push(remap(folder, "/target"));
-    // Half a megabyte of relocations in a few kilobytes (DT_RELR).
-    flags.push("-Clink-arg=-Wl,-z,pack-relative-relocs".to_owned());
+    // Half a megabyte of relocations in a few kilobytes (DT_RELR); functions that are the same, once.
+    flags.push("-Clink-arg=-Wl,-z,pack-relative-relocs,--icf=all".to_owned());
+    // Nothing unwinds where a panic aborts: the compiler makes no tables for it, and the linker leaves out what others made.
+    flags.push("-Cforce-unwind-tables=no".to_owned());
+    let script = top.join("crates/guest-bin/no_unwind_tables.ld");
+    flags.push(format!("-Clink-arg=-Wl,--no-eh-frame-hdr,-T,{}", script.display()));
+    // Code that stands in many places is called instead.
+    flags.push("-Cllvm-args=-enable-machine-outliner=always".to_owned());
     let build =
         ["build", "--locked", "--profile", "dist", "--package", "bastide-cli", "--target", TARGET];
     let mut command = cargo(&build);
     command.arg("--target-dir").arg(folder).env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
-    command.env("LIBSQLITE3_FLAGS", SQLITE_FLAGS);
+    command.env("LIBSQLITE3_FLAGS", SQLITE_FLAGS).env("CFLAGS", ZSTD_FLAGS);
     run_command(&mut command)?;
     Ok(folder.join(TARGET).join("dist/bastide"))
 }
@@ -100,7 +115,25 @@ fn check_static(program: &Path) -> Outcome {
         return Err(format!("{} is not static", program.display()).into());
     }
     let size = fs::metadata(program)?.len();
+    if size > MOST_BYTES {
+        return Err(
+            format!("{} has {size} bytes, more than {MOST_BYTES}", program.display()).into()
+        );
+    }
     say(&format!("static, {:.1} MB", size as f64 / 1e6));
+    Ok(())
+}
+
+/// Fails where the program, or one that is embedded in it, says where it was built.
+fn check_anonymous(program: &Path) -> Outcome {
+    let embedded =
+        top().join("target/dist").join(TARGET).join("guest").join(TARGET).join("release");
+    let embedded =
+        ["bastide-guest", "bastide-loader", "bastide-sidecar"].map(|name| embedded.join(name));
+    for program in [program.to_owned()].iter().chain(&embedded) {
+        tells_nothing_of_its_builder(program, &fs::read(program)?)?;
+    }
+    say("neither it nor what is embedded says where it was built");
     Ok(())
 }
 

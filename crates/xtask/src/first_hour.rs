@@ -1,13 +1,16 @@
 //! `cargo xtask first-hour`: what a new user does on a fresh Debian with nothing but the README.
 //!
 //! The system is made by `debootstrap` and entered with namespaces of its own; of this machine it has the kernel, the
-//! network, and the Rust toolchain, which would be fetched otherwise.
+//! network, and the Rust toolchain, which would be fetched otherwise. It lies below `target`, or where `TMPDIR` says: sessions of
+//! root want a file system with id-mapped mounts, and a build some gigabytes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::shell::{Outcome, read, run as run_command, say, step, top, works};
+use crate::shell::{
+    Outcome, cargo_home, read, run as run_command, say, step, toolchain, top, works,
+};
 
 /// What is done inside, as root and as somebody else.
 const SCRIPT: &str = include_str!("first_hour/first_hour.sh");
@@ -26,7 +29,8 @@ pub(crate) fn run() -> Outcome {
     if !works(Command::new("debootstrap").arg("--version")) {
         return Err("`debootstrap` is not there; the package of that name has it".into());
     }
-    let folder = tempfile::Builder::new().prefix("first-hour-").tempdir_in(top().join("target"))?;
+    let place = std::env::var_os("TMPDIR").map_or_else(|| top().join("target"), PathBuf::from);
+    let folder = tempfile::Builder::new().prefix("first-hour-").tempdir_in(place)?;
     let root = folder.path().join("root");
     step("a fresh system");
     let (suite, mirror) = (release()?, mirror()?);
@@ -46,7 +50,7 @@ pub(crate) fn run() -> Outcome {
     // Of what is committed, as a clone would have it.
     let source = root.join("source.git");
     run_command(Command::new("git").args(["clone", "--quiet", "--bare", "."]).arg(&source))?;
-    let cargo_home = toolchain("CARGO_HOME", ".cargo")?;
+    let cargo_home = cargo_home()?;
     let settings = root.join("root/.cargo");
     fs::create_dir_all(&settings)?;
     if let Ok(config) = fs::read(cargo_home.join("config.toml")) {
@@ -67,12 +71,6 @@ fn enter(root: &Path, cargo_home: &Path) -> Outcome<Command> {
     enter.arg(script).arg(root.canonicalize()?);
     enter.arg(toolchain("RUSTUP_HOME", ".rustup")?).arg(cargo_home.join("bin"));
     Ok(enter)
-}
-
-/// A folder of the toolchain on this machine.
-fn toolchain(variable: &str, usual: &str) -> Outcome<PathBuf> {
-    let line = format!("echo ${{{variable}:-$HOME/{usual}}}");
-    Ok(PathBuf::from(read(Command::new("sh").arg("-c").arg(line))?.trim()))
 }
 
 /// The release of Debian this machine has.

@@ -36,25 +36,28 @@ pub(crate) struct Arguments {
     as_user: bool,
 }
 
-/// Runs some of the scenarios on the local backend: enough to see that both sides still do the same.
-pub(crate) fn run_some() -> Outcome {
-    let some = |as_user, only: Option<&str>, every| {
+/// Which of those of containers: they take longer.
+const SOME_IN_CONTAINERS: u32 = 64;
+
+/// Runs some of the scenarios on this machine: enough to see that both sides still do the same. Or all, as an ordinary user, too.
+pub(crate) fn run_here(all: bool) -> Outcome {
+    let here = |as_user, only: Option<&str>, every| {
         let (backend, only) = (Some("local".to_owned()), only.map(str::to_owned));
         run(&Arguments { only, backend, seed: None, every, jobs: 3, as_user })
     };
-    some(false, None, Some(SOME))?;
+    here(false, None, (!all).then_some(SOME))?;
     // What a user may do is the same for root and different for anybody else.
-    some(true, Some("permissions/"), None)
+    here(true, (!all).then_some("permissions/"), None)
 }
 
-/// Runs all of them: on this machine, there as an ordinary user about permissions, and in containers if there can be some.
-pub(crate) fn run_all(has_containers: bool) -> Outcome {
-    let all = |as_user, only: Option<&str>, backend: Option<&str>| {
-        let (backend, only) = (backend.map(str::to_owned), only.map(str::to_owned));
-        run(&Arguments { only, backend, seed: None, every: None, jobs: 3, as_user })
-    };
-    all(false, None, if has_containers { None } else { Some("local") })?;
-    all(true, Some("permissions/"), Some("local"))
+/// Runs some of those of containers, or all, on a daemon that is there.
+pub(crate) fn run_in_containers(all: bool, engine: &Engine) -> Outcome {
+    let every = (!all).then_some(SOME_IN_CONTAINERS);
+    let arguments =
+        Arguments { only: None, backend: None, seed: None, every, jobs: 3, as_user: false };
+    let mut command = built_task("live")?;
+    pass_on(&arguments, &reference()?, &mut command);
+    run_command(command.arg("--docker").arg(engine.variable().1))
 }
 
 /// Runs the scenarios on each backend.
@@ -100,6 +103,7 @@ fn run_as_user(arguments: &Arguments, task: &Command, python: &Path) -> Outcome 
         return Ok(());
     }
     let (python, packages) = interpreter(python, &account)?;
+    share_reference_folders()?;
     // The build folder may lie where the user cannot look.
     let folder = tempfile::Builder::new().prefix("bastide-live-user-").tempdir()?;
     let program = folder.path().join("tasks");
@@ -113,6 +117,23 @@ fn run_as_user(arguments: &Arguments, task: &Command, python: &Path) -> Outcome 
     command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
     command.env("PYTHONPATH", packages).uid(account.uid).gid(account.gid);
     run_command(&mut command)
+}
+
+/// Where the reference keeps what it knows of workspaces, whoever runs it. It belongs to who came first, and without it there are no
+/// fingerprints.
+const REFERENCE_FOLDERS: [&str; 3] =
+    ["/tmp/openai-agents", "/tmp/openai-agents/bin", "/tmp/openai-agents/session-state"];
+
+/// Lets everybody write there, as everybody may write to what is around it.
+fn share_reference_folders() -> Outcome {
+    for folder in REFERENCE_FOLDERS {
+        if fs::symlink_metadata(folder).is_ok_and(|found| !found.is_dir()) {
+            return Err(format!("{folder} is no folder; remove it, or ask whose it is").into());
+        }
+        fs::create_dir_all(folder)?;
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o1777))?;
+    }
+    Ok(())
 }
 
 /// An interpreter that has the reference and that a user can execute: the virtual environment's own may be in root's folder. With it comes

@@ -47,27 +47,27 @@ enum Task {
     FirstHour,
     /// Feed inputs nobody would write to whatever reads what strangers send
     #[command(disable_help_flag = true)]
-    Fuzz(Words),
+    Fuzz(ForwardedArgs),
     /// Make the same calls on the reference's clients and on ours, and compare
     Live(live::Arguments),
     /// Build the Python package and run its tests, and the SDK's own ones on it
     Python(python::Arguments),
     /// Run the recorded cases of the reference
     #[command(disable_help_flag = true)]
-    Vectors(Words),
+    Vectors(ForwardedArgs),
     /// Take walls away, and see that trials notice; as root, with a user that is removed at the end
     Walls,
 }
 
 /// Words for a task that needs Bastide itself, and has a program of its own.
 #[derive(clap::Args)]
-struct Words {
+struct ForwardedArgs {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
 
-impl Words {
-    fn hand_on(&self, task: &str) -> shell::Outcome {
+impl ForwardedArgs {
+    fn forward(&self, task: &str) -> shell::Outcome {
         shell::run(shell::built_task(task)?.args(&self.words))
     }
 }
@@ -83,10 +83,10 @@ fn main() -> ExitCode {
         Task::Dist(arguments) => shell::finish(dist::run(&arguments)),
         Task::Docs => shell::finish(docs::run()),
         Task::FirstHour => shell::finish(first_hour::run()),
-        Task::Fuzz(words) => shell::finish(words.hand_on("fuzz")),
+        Task::Fuzz(words) => shell::finish(words.forward("fuzz")),
         Task::Live(arguments) => shell::finish(live::run(&arguments)),
         Task::Python(arguments) => shell::finish(python::run(&arguments)),
-        Task::Vectors(words) => shell::finish(words.hand_on("vectors")),
+        Task::Vectors(words) => shell::finish(words.forward("vectors")),
         Task::Walls => shell::finish(walls::walk()),
     }
 }

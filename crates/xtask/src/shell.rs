@@ -74,6 +74,17 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// A folder of the toolchain: where a variable says, else in the usual place in somebody's home.
+pub(crate) fn toolchain(variable: &str, usual: &str) -> Outcome<PathBuf> {
+    let line = format!("echo ${{{variable}:-$HOME/{usual}}}");
+    Ok(PathBuf::from(read(Command::new("sh").arg("-c").arg(line))?.trim()))
+}
+
+/// Where cargo keeps what it fetches.
+pub(crate) fn cargo_home() -> Outcome<PathBuf> {
+    toolchain("CARGO_HOME", ".cargo")
+}
+
 /// The program `bastide`, built. Not by itself: with the features that everything is tested with, or most of what it depends
 /// on would be compiled once more.
 pub(crate) fn built_program() -> Outcome<PathBuf> {

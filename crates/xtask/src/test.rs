@@ -2,7 +2,7 @@
 
 pub(crate) mod engine;
 mod inside;
-mod packages;
+pub(crate) mod packages;
 pub(crate) mod privileges;
 pub(crate) mod stores;
 mod suites;
@@ -17,7 +17,7 @@ use crate::bench::reference;
 use crate::shell::{Outcome, cargo, read, run as run_command, say, step, top, with_signals, works};
 use crate::{cluster, dist, first_hour, live, python};
 use engine::Engine;
-use privileges::Means;
+use privileges::Privileges;
 use suites::Suites;
 
 /// The package of the local backend.
@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
 
 /// Runs every test.
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    let means = Means::find();
+    let means = Privileges::find();
     step("what this will do to the machine");
     let missing = packages::missing(arguments.full || arguments.require_all);
     say(&means.announcement(&missing));
@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         say(&format!("skipped: {why}"));
     }
     step("a Kubernetes cluster");
-    let cluster = cluster::Held::prepare(arguments.full || arguments.kubernetes);
+    let cluster = cluster::TestCluster::prepare(arguments.full || arguments.kubernetes);
     if let Err(why) = &cluster {
         say(&format!("skipped: {why}"));
     }
@@ -104,10 +104,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 /// Runs every suite, whatever became of the ones before; and says which could not be run.
 fn run_suites(
     arguments: &Arguments,
-    means: &Means,
+    means: &Privileges,
     settings: Settings<'_>,
     engine: Result<Engine, String>,
-    cluster: Result<cluster::Held, String>,
+    cluster: Result<cluster::TestCluster, String>,
 ) -> (Suites, Vec<String>) {
     let mut notes = Vec::new();
     if let Err(why) = &cluster {
@@ -116,7 +116,10 @@ fn run_suites(
     let in_all = cluster.as_ref().ok().filter(|cluster| cluster.is_for_all());
     let others = [(LOCAL, "trials"), (LOCAL, "leaks"), ("bastide-runs", "runs")];
     let mut suites = Suites::of(
-        6 + others.len() + usize::from(in_all.is_some()) + 2 * usize::from(arguments.full),
+        6 + others.len()
+            + usize::from(in_all.is_some())
+            + usize::from(engine.is_ok())
+            + 2 * usize::from(arguments.full),
     );
     suites.run("unit and integration tests", || {
         run_tests(settings, engine.as_ref().ok(), cluster.as_ref().ok())
@@ -140,7 +143,20 @@ fn run_suites(
             run_command(&mut with_signals(command))
         });
     }
-    let has_containers = engine.is_ok();
+    let share = if arguments.full { "all" } else { "some" };
+    let has_reference = |run: &dyn Fn() -> Outcome| match reference() {
+        Ok(_) => run(),
+        Err(why) => {
+            say(&format!("skipped: {why}"));
+            settings.note_skipped("skipped the live comparison: the reference is not installed")
+        }
+    };
+    if let Ok(engine) = &engine {
+        suites.run(
+            &format!("{share} of the calls that are compared with the reference in containers"),
+            || has_reference(&|| live::run_in_containers(arguments.full, engine)),
+        );
+    }
     // It takes memory, and nothing needs it from here on.
     drop((engine, cluster));
     suites.run("examples in the documentation", || {
@@ -149,17 +165,9 @@ fn run_suites(
     suites.run("the recorded cases of the reference", || {
         run_command(&mut cargo(&["xtask", "vectors"]))
     });
-    let share = if arguments.full { "all" } else { "some" };
     suites.run(
         &format!("{share} of the calls that are compared with the reference while it runs"),
-        || match reference() {
-            Ok(_) if arguments.full => live::run_all(has_containers),
-            Ok(_) => live::run_some(),
-            Err(why) => {
-                say(&format!("skipped: {why}"));
-                settings.note_skipped("skipped the live comparison: the reference is not installed")
-            }
-        },
+        || has_reference(&|| live::run_here(arguments.full)),
     );
     suites.run("the Python package", || python::run(&python::Arguments::default()));
     // Whoever runs this has just run the suites as themselves; the other kind of user is missing.
@@ -233,7 +241,7 @@ impl Settings<'_> {
 fn run_tests(
     settings: Settings<'_>,
     engine: Option<&Engine>,
-    cluster: Option<&cluster::Held>,
+    cluster: Option<&cluster::TestCluster>,
 ) -> Outcome {
     // Nextest runs every test in a process of its own, and all of them at once.
     let nextest = works(&mut cargo(&["nextest", "--version"]));
@@ -246,7 +254,7 @@ fn run_tests(
         command
     };
     command.envs(settings.variables()).envs(engine.map(Engine::variable));
-    command.envs(cluster.map(cluster::Held::variables).unwrap_or_default());
+    command.envs(cluster.map(cluster::TestCluster::variables).unwrap_or_default());
     command.env("TMPDIR", settings.scratch);
     run_command(&mut with_signals(command))
 }

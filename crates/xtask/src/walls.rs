@@ -14,13 +14,16 @@ use std::process::{Command, Stdio};
 use crate::shell::{Outcome, cargo, read, run, say, step, top};
 use crate::test::local_binary;
 use crate::test::privileges::Account;
-use table::{CASES, Case, Who};
+use table::{CASES, Case, UserKind};
 
 /// What the list of walls that are left out begins with, in the guest.
 const MARK: &[u8] = b"bastide-without:";
 
 /// How long that list is, the mark included.
 const LIST: usize = 160;
+
+/// How much is said of why a trial failed: what a sandbox could read may be long.
+const REASON: usize = 300;
 
 /// Builds, takes away, tries.
 pub(crate) fn walk() -> Outcome {
@@ -111,7 +114,7 @@ impl Program {
         let scratch = tempfile::tempdir_in(self.folder.path())?;
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
-        if case.who == Who::User {
+        if case.who == UserKind::User {
             chown(scratch.path(), Some(account.uid), Some(account.gid))?;
             command.arg("setpriv").arg("--clear-groups");
             command.arg(format!("--reuid={}", account.uid));
@@ -131,6 +134,7 @@ impl Program {
         let why = why.map_or("it did not live to tell", |(_, why)| why.trim());
         // What was compared says more than that it was.
         let lines = why.lines().take(3).map(str::trim).collect::<Vec<_>>().join(" ");
+        let lines: String = lines.chars().take(REASON).collect();
         Ok((!output.status.success()).then_some(lines))
     }
 }

@@ -12,7 +12,6 @@ __all__ = [
     "after_fork_in_child",
     "after_fork_in_parent",
     "before_fork",
-    "carried_by",
     "checkpoint",
     "diff",
     "error_classes",
@@ -21,6 +20,7 @@ __all__ = [
     "merge",
     "redo",
     "restore_path",
+    "set_carrier",
     "undo",
 ]
 
@@ -37,7 +37,7 @@ _Update = tuple[int | None, bytes, int | None, int | None]
 def after_fork_in_child() -> None: ...
 def after_fork_in_parent() -> None: ...
 def before_fork() -> None: ...
-def carried_by(find: Callable[[], Sequence[str]]) -> None: ...
+def set_carrier(find: Callable[[], Sequence[str]]) -> None: ...
 def checkpoint(session: Session, name: str | None = None) -> Awaitable[_Object]: ...
 def diff(
     session: Session, range: str | None = None, path: str | None = None

@@ -37,7 +37,7 @@ def places() -> list[str]:
 
 
 # It has the guest in it, and the extension of a wheel has none.
-_native.carried_by(places)
+_native.set_carrier(places)
 
 
 def program() -> str:

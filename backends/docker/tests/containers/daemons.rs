@@ -34,8 +34,8 @@ pub(crate) fn own_daemon(folder: &Path, options: &DaemonOptions) -> Result<Daemo
     Ok(daemon)
 }
 
-fn untied() -> CreateOptions {
-    CreateOptions::default().untied()
+fn detached() -> CreateOptions {
+    CreateOptions::default().detached()
 }
 
 async fn comes_back_after_its_daemon_restarted(_: Context) -> Outcome {
@@ -43,7 +43,7 @@ async fn comes_back_after_its_daemon_restarted(_: Context) -> Outcome {
     let mut daemon = own_daemon(&folder.path().join("daemon"), &DaemonOptions::default())?;
     let setting = Setting::new(&daemon.host())?;
     let client = setting.client(base())?;
-    let session = client.create(&Manifest::default(), untied()).await?;
+    let session = client.create(&Manifest::default(), detached()).await?;
     let id = session.id().clone();
     say(&session, "echo kept > file").await?;
     daemon.restart()?;
@@ -63,11 +63,11 @@ async fn says_that_its_daemon_is_gone(_: Context) -> Outcome {
     let mut daemon = own_daemon(&folder.path().join("daemon"), &live)?;
     let setting = Setting::new(&daemon.host())?;
     let client = setting.client(base())?;
-    let session = client.create(&Manifest::default(), untied()).await?;
+    let session = client.create(&Manifest::default(), detached()).await?;
     daemon.end();
     // What is up needs no daemon.
     assert_eq!(say(&session, "echo alive").await?, "alive\n");
-    let refused = client.create(&Manifest::default(), untied()).await.map(drop);
+    let refused = client.create(&Manifest::default(), detached()).await.map(drop);
     let error = refused.err().ok_or("it was made without a daemon")?;
     assert_eq!(error.kind(), ErrorKind::BackendLost);
     assert!(error.hint().is_some(), "it says what to do");
@@ -116,7 +116,7 @@ async fn reaches_a_daemon_over_tcp_with_tls(_: Context) -> Outcome {
     let address = EngineAddress::parse(&host, Some(folder.path().to_owned()))?;
     let make = || DockerBackend::new(home.path(), address.clone(), base());
     let client = Client::new(Arc::new(make()?));
-    let session = client.create(&Manifest::default(), untied()).await?;
+    let session = client.create(&Manifest::default(), detached()).await?;
     let id = session.id().clone();
     assert_eq!(say(&session, "echo hello; pwd").await?, "hello\n/workspace\n");
     let large: Vec<u8> = (0..=u8::MAX).cycle().take(3_000_000).collect();
@@ -131,7 +131,7 @@ async fn reaches_a_daemon_over_tcp_with_tls(_: Context) -> Outcome {
     let session = client.resume(&id).await?;
     assert_eq!(say(&session, "wc -c < large").await?, "3000000\n");
     // What nobody leads to any more is found there too; what somebody does stays.
-    let stray = client.create(&Manifest::default(), untied()).await?;
+    let stray = client.create(&Manifest::default(), detached()).await?;
     let lost = stray.id().clone();
     drop(stray);
     std::fs::remove_dir_all(home.path().join("sessions").join(lost.as_str()))?;
@@ -147,7 +147,7 @@ async fn reaches_a_daemon_over_tcp_with_tls(_: Context) -> Outcome {
     // Whoever has no certificate is told so, and gets nothing.
     let plain = EngineAddress::parse(&host, None)?;
     let stranger = Client::new(Arc::new(DockerBackend::new(home.path(), plain, base())?));
-    let refused = stranger.create(&Manifest::default(), untied()).await.map(drop);
+    let refused = stranger.create(&Manifest::default(), detached()).await.map(drop);
     assert!(refused.is_err());
     Ok(())
 }
@@ -188,17 +188,17 @@ async fn pulls_from_a_registry(_: Context) -> Outcome {
     let backend = setting.backend(DockerOptions::new(&name))?;
     assert!(!backend.image_exists(&name).await?);
     let said = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let heard = Arc::clone(&said);
+    let received = Arc::clone(&said);
     let backend = backend.with_progress(move |step| {
-        if let Ok(mut heard) = heard.lock() {
-            heard.push(step.to_owned());
+        if let Ok(mut received) = received.lock() {
+            received.push(step.to_owned());
         }
     });
     let client = Client::new(Arc::new(backend));
     let session = client.create(&Manifest::default(), CreateOptions::default()).await?;
     assert_eq!(say(&session, "echo pulled").await?, "pulled\n");
     session.delete().await?;
-    assert!(said.lock().is_ok_and(|said| !said.is_empty()), "nobody heard how far it was");
+    assert!(said.lock().is_ok_and(|said| !said.is_empty()), "nobody received how far it was");
     setting.docker(&["rmi", &name])?;
 
     let missing = format!("127.0.0.1:{port}/bastide/missing:tagged");
@@ -215,7 +215,7 @@ async fn resumes_on_a_daemon_that_does_not_see_this_hosts_files(_: Context) -> O
     let daemon = own_daemon(&folder.path().join("daemon"), &options)?;
     let address = EngineAddress::parse(&daemon.host(), None)?;
     let client = Client::new(Arc::new(DockerBackend::new(home.path(), address, base())?));
-    let session = client.create(&Manifest::default(), untied()).await?;
+    let session = client.create(&Manifest::default(), detached()).await?;
     let id = session.id().clone();
     say(&session, "echo kept > file").await?;
     drop(session);

@@ -31,7 +31,7 @@ async fn session(setting: &Setting) -> Result<(Client, Session), TrialError> {
         return Err(skip("joining a container's network takes root"));
     }
     let client = setting.client(base())?;
-    let options = CreateOptions::default().policy(reading()?).untied();
+    let options = CreateOptions::default().policy(reading()?).detached();
     let session = client.create(&Manifest::default(), options).await?;
     Ok((client, session))
 }

@@ -24,8 +24,8 @@ pub(crate) const TRIALS: &[Trial] = trials![
 /// How long something may take that happens by itself.
 const SOON: Duration = Duration::from_secs(20);
 
-async fn untied(client: &Client, manifest: &Manifest) -> bastide::Result<Session> {
-    let options = CreateOptions::default().untied();
+async fn detached(client: &Client, manifest: &Manifest) -> bastide::Result<Session> {
+    let options = CreateOptions::default().detached();
     client.create(manifest, options).await
 }
 
@@ -46,7 +46,7 @@ async fn until_ended(client: &Client, id: &SessionId) -> Result<bastide::Session
 async fn reuses_the_container_on_resume_with_everything_in_it(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
     let client = setting.client(base())?;
-    let session = untied(&client, &Manifest::default()).await?;
+    let session = detached(&client, &Manifest::default()).await?;
     let id = session.id().clone();
     let first = setting.docker(&["inspect", "--format", "{{.Id}}", &container(&session)])?;
     say(&session, "echo kept > file; echo system > /opt/file").await?;
@@ -64,7 +64,7 @@ async fn replaces_a_container_that_is_gone(_: Context) -> Outcome {
     let client = setting.client(base())?;
     let mut manifest = Manifest::default();
     manifest.entries.insert("file".to_owned(), Entry::file("of the manifest"));
-    let session = untied(&client, &manifest).await?;
+    let session = detached(&client, &manifest).await?;
     let id = session.id().clone();
     let name = container(&session);
     drop(session);
@@ -78,7 +78,7 @@ async fn replaces_a_container_that_is_gone(_: Context) -> Outcome {
 async fn says_that_the_container_was_removed_under_it(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
     let client = setting.client(base())?;
-    let session = untied(&client, &Manifest::default()).await?;
+    let session = detached(&client, &Manifest::default()).await?;
     let id = session.id().clone();
     let mut process = session.spawn(bastide::Command::shell("echo up; sleep 7901")).await?;
     process.next().await?;
@@ -96,7 +96,7 @@ async fn says_that_the_container_was_removed_under_it(_: Context) -> Outcome {
 async fn is_stopped_by_others_at_once(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
     let client = setting.client(base())?;
-    let session = untied(&client, &Manifest::default()).await?;
+    let session = detached(&client, &Manifest::default()).await?;
     let id = session.id().clone();
     let name = container(&session);
     say(&session, "echo kept > file").await?;
@@ -113,7 +113,7 @@ async fn is_stopped_by_others_at_once(_: Context) -> Outcome {
 async fn refuses_a_container_that_is_not_what_it_was(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
     let client = setting.client(base())?;
-    let session = untied(&client, &Manifest::default()).await?;
+    let session = detached(&client, &Manifest::default()).await?;
     let id = session.id().clone();
     let name = container(&session);
     drop(session);
@@ -152,7 +152,7 @@ fn is_there(setting: &Setting, id: &SessionId) -> std::io::Result<bool> {
 async fn sweeps_away_what_no_session_leads_to(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
     let client = setting.client(base())?;
-    let live = untied(&client, &Manifest::default()).await?;
+    let live = detached(&client, &Manifest::default()).await?;
     let own = stray(&setting, &bastide::home_identity(setting.home.path())?)?;
     let options = SweepOptions::default().dry_run();
     let report = client.sweep_with(options).await?;
@@ -187,7 +187,7 @@ async fn sweeps_away_nothing_of_another_machine(_: Context) -> Outcome {
 async fn removes_nothing_of_the_original_with_a_copy(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
     let client = setting.client(base())?;
-    let session = untied(&client, &Manifest::default()).await?;
+    let session = detached(&client, &Manifest::default()).await?;
     let id = session.id().clone();
     say(&session, "echo kept > file").await?;
     for verb in ["rm", "stop", "resume", "sweep"] {

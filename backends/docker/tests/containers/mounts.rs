@@ -40,10 +40,10 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Mounts something, and remembers what it was told.
 const STAND_IN: &str = "#!/bin/sh\nfor last do :; done\n{ echo \"${0##*/} $*\"; env | \
                         grep ^AWS_; for word do case $word in *.yaml) cat \"$word\";; esac; done; } \
-                        > /tmp/told\nmount -i -t tmpfs none \"$last\"\n";
+                        > /tmp/reported\nmount -i -t tmpfs none \"$last\"\n";
 
 /// As `mount` calls it: device, folder, options.
-const HELPER: &str = "#!/bin/sh\necho \"$*\" > /tmp/told\nmount -i -t tmpfs none \"$2\"\n";
+const HELPER: &str = "#!/bin/sh\necho \"$*\" > /tmp/reported\nmount -i -t tmpfs none \"$2\"\n";
 
 /// Where `cargo xtask test` puts servers and rclone.
 pub(crate) fn tools() -> PathBuf {
@@ -65,12 +65,12 @@ fn fusermount() -> Result<&'static Path, TrialError> {
 }
 
 /// A daemon with the image, a home, and a folder of the host that the store is in.
-pub(crate) struct Trying {
+pub(crate) struct MountSetup {
     setting: Setting,
     store: tempfile::TempDir,
 }
 
-impl Trying {
+impl MountSetup {
     pub(crate) fn new() -> Result<Self, TrialError> {
         if !Path::new("/dev/fuse").exists() {
             return Err(skip("there is no /dev/fuse on this machine"));
@@ -131,7 +131,8 @@ impl Trying {
     /// A session whose store answers, and whose workspace is not made yet.
     async fn unstarted(&self, manifest: &Manifest) -> Result<Session, TrialError> {
         let client = self.client()?;
-        let session = client.create_unstarted(manifest, CreateOptions::default().untied()).await?;
+        let session =
+            client.create_unstarted(manifest, CreateOptions::default().detached()).await?;
         serve(&session).await?;
         Ok(session)
     }
@@ -173,7 +174,7 @@ async fn serve(session: &Session) -> Outcome {
 }
 
 async fn mounts_a_store_with_rclone_and_unmounts_it(_: Context) -> Outcome {
-    let trying = Trying::new()?;
+    let trying = MountSetup::new()?;
     let session = trying.started(&trying.acknowledged(&json!({}))?).await?;
     assert_eq!(say(&session, "cat data/seed").await?, "from the store");
     assert_eq!(say(&session, "echo new > data/made && ls data").await?, "made\nseed\n");
@@ -197,7 +198,7 @@ async fn mounts_a_store_with_rclone_and_unmounts_it(_: Context) -> Outcome {
 }
 
 async fn goes_on_with_live_mounts_and_makes_stopped_ones_again(_: Context) -> Outcome {
-    let trying = Trying::new()?;
+    let trying = MountSetup::new()?;
     // Nobody has to answer for a store that is read as nobody in particular: no key, so no redaction.
     let manifest = trying.acknowledged(&json!({"read_only": true}))?;
     let session = trying.started(&manifest).await?;
@@ -226,7 +227,7 @@ async fn goes_on_with_live_mounts_and_makes_stopped_ones_again(_: Context) -> Ou
 }
 
 async fn leaves_every_object_when_a_session_is_deleted(_: Context) -> Outcome {
-    let trying = Trying::new()?;
+    let trying = MountSetup::new()?;
     let session = trying.started(&trying.acknowledged(&json!({}))?).await?;
     say(&session, "for n in 1 2 3; do echo $n > data/$n; done").await?;
     let hold = "exec 3<data/seed; touch held; sleep 600";
@@ -242,7 +243,7 @@ async fn leaves_every_object_when_a_session_is_deleted(_: Context) -> Outcome {
 }
 
 async fn keeps_stores_out_of_snapshots(_: Context) -> Outcome {
-    let trying = Trying::new()?;
+    let trying = MountSetup::new()?;
     // Whatever the mount says of itself.
     let manifest = trying.acknowledged(&json!({"ephemeral": false}))?;
     let session = trying.started(&manifest).await?;
@@ -266,7 +267,7 @@ async fn keeps_stores_out_of_snapshots(_: Context) -> Outcome {
 }
 
 async fn says_why_a_store_cannot_be_mounted(_: Context) -> Outcome {
-    let trying = Trying::new()?;
+    let trying = MountSetup::new()?;
     let session = trying.unstarted(&trying.acknowledged(&json!({}))?).await?;
     session.delete().await?;
     let cases = [
@@ -302,7 +303,7 @@ async fn says_why_a_store_cannot_be_mounted(_: Context) -> Outcome {
 }
 
 async fn exposes_no_key_that_nobody_acknowledged(_: Context) -> Outcome {
-    let trying = Trying::new()?;
+    let trying = MountSetup::new()?;
     let client = trying.client()?;
     let unaccepted = trying.manifest(&json!({}))?;
     let Err(error) = client.create(&unaccepted, CreateOptions::default()).await else {
@@ -325,7 +326,7 @@ async fn exposes_no_key_that_nobody_acknowledged(_: Context) -> Outcome {
 }
 
 async fn tells_the_programs_that_mount_what_the_reference_tells_them(_: Context) -> Outcome {
-    let trying = Trying::new()?;
+    let trying = MountSetup::new()?;
     let inside = |pattern: Value| json!({"type": "in_container", "pattern": pattern});
     let cases = [
         (
@@ -357,9 +358,9 @@ async fn tells_the_programs_that_mount_what_the_reference_tells_them(_: Context)
         }
         let client = trying.client()?;
         let session = client.create(&manifest, CreateOptions::default()).await?;
-        let told = say(&session, "cat /tmp/told").await?;
-        let is_told = told.contains(&want) || told.contains(&want.replace("rw,", ""));
-        assert!(is_told, "{want}\n{told}");
+        let reported = say(&session, "cat /tmp/reported").await?;
+        let is_reported = reported.contains(&want) || reported.contains(&want.replace("rw,", ""));
+        assert!(is_reported, "{want}\n{reported}");
         assert_eq!(session.mounts().await?[0].state, "mounted");
         session.shutdown().await?;
         session.delete().await?;
@@ -368,13 +369,13 @@ async fn tells_the_programs_that_mount_what_the_reference_tells_them(_: Context)
 }
 
 async fn mounts_over_nfs_with_a_stand_in_for_the_kernels_client(_: Context) -> Outcome {
-    let trying = Trying::new()?;
+    let trying = MountSetup::new()?;
     let pattern = json!({"type": "rclone", "mode": "nfs", "nfs_addr": "127.0.0.1:20490"});
     let nfs = json!({"mount_strategy": {"type": "in_container", "pattern": pattern}});
     let session = trying.started(&trying.acknowledged(&nfs)?).await?;
-    let told = say(&session, "cat /tmp/told").await?;
-    assert!(told.contains("127.0.0.1:/ /workspace/data"), "{told}");
-    assert!(told.contains("vers=4.1,tcp,port=20490"), "{told}");
+    let reported = say(&session, "cat /tmp/reported").await?;
+    assert!(reported.contains("127.0.0.1:/ /workspace/data"), "{reported}");
+    assert!(reported.contains("vers=4.1,tcp,port=20490"), "{reported}");
     let serves = |process: &bastide::ProcessInfo| {
         process.exit.is_none() && process.argv.get(2).is_some_and(|word| word == "nfs")
     };
@@ -388,7 +389,7 @@ async fn mounts_over_nfs_with_a_stand_in_for_the_kernels_client(_: Context) -> O
 }
 
 async fn says_which_program_is_missing(_: Context) -> Outcome {
-    let trying = Trying::new()?;
+    let trying = MountSetup::new()?;
     let client = trying.setting.client(base())?;
     let manifest = trying.acknowledged(&json!({}))?;
     let Err(error) = client.create(&manifest, CreateOptions::default()).await else {

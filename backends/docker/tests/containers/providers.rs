@@ -6,14 +6,22 @@ use std::process::{Child, Command as HostCommand, Stdio};
 use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
-use bastide::{CreateOptions, NetworkAccess};
-use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say, skip};
+use bastide::{CreateOptions, NetworkAccess, Session};
+use bastide_testkit::engine::images;
+use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say, sh, skip};
 use bastide_testkit::trials;
 use serde_json::json;
 
-use super::mounts::{Trying, rclone, tools};
+use super::mounts::{MountSetup, rclone, tools};
+use super::setting::{Setting, base};
 
-pub(crate) const TRIALS: &[Trial] = trials![mounts_the_stores_of_every_provider];
+pub(crate) const TRIALS: &[Trial] = trials![
+    mounts_the_stores_of_every_provider,
+    mounts_with_a_mount_s3_over_the_library_of_the_real_one,
+];
+
+/// An image with that program in it.
+const MOUNTPOINT: &str = "bastide-test/mountpoint";
 
 /// How long a server may take to come up on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -156,7 +164,7 @@ async fn gcs(tools: &Path) -> Result<Server, TrialError> {
 }
 
 async fn mounts_the_stores_of_every_provider(_: Context) -> Outcome {
-    let trying = Trying::new()?;
+    let trying = MountSetup::new()?;
     let tools: PathBuf = tools();
     let folder = tempfile::tempdir()?;
     let moto = moto(&tools).await?;
@@ -217,4 +225,69 @@ async fn mounts_the_stores_of_every_provider(_: Context) -> Outcome {
         server.rclone("deletefile", "made", "")?;
     }
     Ok(())
+}
+
+/// Gives an image without certificates one, whosever it is: without any, the library finds no key in the environment either.
+async fn trust_somebody(session: &Session) -> Outcome {
+    let all = std::fs::read_to_string("/etc/ssl/certs/ca-certificates.crt")?;
+    let end = "-----END CERTIFICATE-----";
+    let first = all.split_inclusive(end).next().unwrap_or_default();
+    let put =
+        format!("mkdir -p /etc/ssl/certs && echo '{first}' > /etc/ssl/certs/ca-certificates.crt");
+    let output = session.exec(sh(&put).user("0")).await?;
+    assert_eq!(output.exit.code, 0, "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// The command line is ours, what mounts is Mountpoint for Amazon S3. It takes minutes to build, so that the big counts
+/// alone build it.
+async fn mounts_with_a_mount_s3_over_the_library_of_the_real_one(_: Context) -> Outcome {
+    let program = tools().join("bin/mount-s3");
+    if !program.exists() {
+        return Err(skip("mount-s3, which is built for the big counts, is not there"));
+    }
+    let fusermount = Path::new("/usr/bin/fusermount3");
+    if !Path::new("/dev/fuse").exists() || !fusermount.exists() {
+        return Err(skip("there is no /dev/fuse or fusermount3 on this machine"));
+    }
+    let server = moto(&tools()).await?;
+    server.rclone("mkdir", "", "")?;
+    server.rclone("rcat", "in/seed", "from the store")?;
+    let setting = Setting::prepared()?;
+    if setting.docker(&["image", "ls", "--quiet", MOUNTPOINT])?.is_empty() {
+        let programs = [(program.as_path(), "mount-s3"), (fusermount, "fusermount3")];
+        images::make_with(&setting.host, MOUNTPOINT, &programs, &[])?;
+    }
+    let mut image = base();
+    MOUNTPOINT.clone_into(&mut image.image);
+    let client = setting.client(image)?;
+    let manifest = |read_only: bool| -> Result<Manifest, TrialError> {
+        let mount = json!({
+            "type": "s3_mount", "bucket": "data", "prefix": "in/", "read_only": read_only,
+            "endpoint_url": format!("http://127.0.0.1:{}", server.port), "region": "us-east-1",
+            "access_key_id": "AKIDTRIAL", "secret_access_key": "key-of-the-trial",
+            "mount_strategy": {"type": "in_container", "pattern": {"type": "mountpoint"}},
+        });
+        let manifest: Manifest = bastide::model::lax::read(&json!({"entries": {"data": mount}}))?;
+        Ok(manifest.with_exposure_acknowledged_at(&["data"])?)
+    };
+    let mut options = CreateOptions::default();
+    options.network = NetworkAccess::Host;
+    let session = client.create_unstarted(&manifest(false)?, options.clone()).await?;
+    trust_somebody(&session).await?;
+    session.start().await?;
+    assert_eq!(say(&session, "ls data; cat data/seed").await?, "seed\nfrom the store");
+    say(&session, "echo new > data/made && mkdir data/more && echo x > data/more/x").await?;
+    let mount = session.mounts().await?.remove(0);
+    assert_eq!((mount.state.as_str(), mount.read_only), ("mounted", false), "{mount:?}");
+    // What was written is in the store when the session is gone, and so is what nobody touched.
+    session.delete().await?;
+    assert_eq!(server.rclone("cat", "in/made", "")?, "new\n");
+    assert_eq!(server.rclone("lsf", "in", "")?, "made\nmore/\nseed\n");
+    let session = client.create_unstarted(&manifest(true)?, options).await?;
+    trust_somebody(&session).await?;
+    session.start().await?;
+    assert_eq!(say(&session, "cat data/made data/more/x").await?, "new\nx\n");
+    assert_ne!(session.exec(sh("echo x > data/x")).await?.exit.code, 0, "it is read-only");
+    Ok(session.delete().await?)
 }

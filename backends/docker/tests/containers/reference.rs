@@ -89,8 +89,8 @@ async fn names_the_shell_that_ran_in_errors(_: Context) -> Outcome {
     let session = setting.session(base()).await?;
     let late = Command::shell("sleep 100").timeout(std::time::Duration::from_millis(200));
     let error = session.compat().exec_result(late).await.err().ok_or("it did not take long")?;
-    let told = error.context().get("command_str").and_then(serde_json::Value::as_str);
-    assert_eq!(told, Some("sh -lc sleep 100"), "{error:?}");
+    let reported = error.context().get("command_str").and_then(serde_json::Value::as_str);
+    assert_eq!(reported, Some("sh -lc sleep 100"), "{error:?}");
     session.delete().await?;
 
     let session = setting.session(DockerOptions::new(images::EMPTY)).await?;
@@ -100,8 +100,8 @@ async fn names_the_shell_that_ran_in_errors(_: Context) -> Outcome {
         .await
         .err()
         .ok_or("there is a shell")?;
-    let told = error.context().get("command_str").and_then(serde_json::Value::as_str);
-    assert_eq!(told, Some("sh -lc true"), "{error:?}");
+    let reported = error.context().get("command_str").and_then(serde_json::Value::as_str);
+    assert_eq!(reported, Some("sh -lc true"), "{error:?}");
     Ok(session.delete().await?)
 }
 

@@ -21,8 +21,8 @@ pub(crate) const TRIALS: &[Trial] = trials![
     says_that_a_container_is_paused,
 ];
 
-async fn untied(client: &Client) -> Result<SessionId, TrialError> {
-    let options = CreateOptions::default().untied();
+async fn detached(client: &Client) -> Result<SessionId, TrialError> {
+    let options = CreateOptions::default().detached();
     let session = client.create(&Manifest::default(), options).await?;
     say(&session, "echo kept > file").await?;
     Ok(session.id().clone())
@@ -53,7 +53,7 @@ async fn says_unknown_of_what_a_silent_daemon_keeps_and_waits_for_it_once(_: Con
     let client = setting.client(base())?;
     let mut ids = Vec::new();
     for _ in 0..3 {
-        ids.push(untied(&client).await?);
+        ids.push(detached(&client).await?);
     }
     let host = daemon.host();
     let socket = Path::new(host.strip_prefix("unix://").ok_or("a daemon without a socket")?);
@@ -89,7 +89,7 @@ async fn says_unknown_of_what_a_silent_daemon_keeps_and_waits_for_it_once(_: Con
 async fn says_that_a_container_is_paused(_: Context) -> Outcome {
     let setting = Setting::prepared()?;
     let client = setting.client(base())?;
-    let id = untied(&client).await?;
+    let id = detached(&client).await?;
     let name = container(&client.attach(&id).await?);
     setting.docker(&["pause", &name])?;
     let info = client.inspect(&id).await?;

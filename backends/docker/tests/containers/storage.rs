@@ -34,7 +34,7 @@ struct Driver {
     /// Where its socket is.
     drivers: tempfile::TempDir,
     folder: tempfile::TempDir,
-    told: Arc<Mutex<Vec<(String, Value)>>>,
+    reported: Arc<Mutex<Vec<(String, Value)>>>,
 }
 
 impl Driver {
@@ -43,12 +43,12 @@ impl Driver {
         let drivers = tempfile::tempdir()?;
         let socket = drivers.path().join(format!("{NAME}.sock"));
         let listener = UnixListener::bind(&socket)?;
-        let driver = Self { drivers, folder, told: Arc::default() };
-        let (folder, told) = (driver.folder.path().to_owned(), Arc::clone(&driver.told));
+        let driver = Self { drivers, folder, reported: Arc::default() };
+        let (folder, reported) = (driver.folder.path().to_owned(), Arc::clone(&driver.reported));
         std::thread::spawn(move || {
             for engine in listener.incoming().flatten() {
-                let (folder, told) = (folder.clone(), Arc::clone(&told));
-                std::thread::spawn(move || serve(engine, &folder, &told));
+                let (folder, reported) = (folder.clone(), Arc::clone(&reported));
+                std::thread::spawn(move || serve(engine, &folder, &reported));
             }
         });
         Ok(driver)
@@ -61,9 +61,9 @@ impl Driver {
     }
 
     /// Everything it was told of one kind.
-    fn told(&self, what: &str) -> Vec<Value> {
-        let told = self.told.lock().map(|told| told.clone()).unwrap_or_default();
-        told.into_iter().filter(|(word, _)| word == what).map(|(_, value)| value).collect()
+    fn reported(&self, what: &str) -> Vec<Value> {
+        let reported = self.reported.lock().map(|reported| reported.clone()).unwrap_or_default();
+        reported.into_iter().filter(|(word, _)| word == what).map(|(_, value)| value).collect()
     }
 }
 
@@ -71,7 +71,7 @@ impl Driver {
 fn serve(
     engine: UnixStream,
     folder: &std::path::Path,
-    told: &Mutex<Vec<(String, Value)>>,
+    reported: &Mutex<Vec<(String, Value)>>,
 ) -> std::io::Result<()> {
     let mut answers = engine.try_clone()?;
     let mut questions = BufReader::new(engine);
@@ -127,8 +127,8 @@ fn serve(
             }
             _ => json!({"Err": ""}),
         };
-        if let Ok(mut told) = told.lock() {
-            told.push((word, asked));
+        if let Ok(mut reported) = reported.lock() {
+            reported.push((word, asked));
         }
         let answer = answer.to_string();
         let kind = "application/vnd.docker.plugins.v1.1+json";
@@ -156,12 +156,12 @@ async fn has_volumes_of_the_drivers_the_manifest_names(_: Context) -> Outcome {
         "type": "docker_volume", "driver": NAME, "driver_options": {"cache": "small"},
     }))?;
     let client = setting.client(base())?;
-    let options = CreateOptions::default().untied();
+    let options = CreateOptions::default().detached();
     let session = client.create(&manifest, options).await?;
-    let created = driver.told("VolumeDriver.Create");
-    let [told] = created.as_slice() else { return Err(format!("{created:?}").into()) };
+    let created = driver.reported("VolumeDriver.Create");
+    let [reported] = created.as_slice() else { return Err(format!("{created:?}").into()) };
     let want = json!({"bucket": "pictures", "region": "here-1", "cache": "small"});
-    assert_eq!(told["Opts"], want);
+    assert_eq!(reported["Opts"], want);
     assert_eq!(say(&session, "cat data/object").await?, "stored elsewhere");
     // Mounts can be read only unless somebody says otherwise.
     assert_ne!(session.exec(sh("echo x > data/x")).await?.exit.code, 0);
@@ -178,7 +178,7 @@ async fn has_volumes_of_the_drivers_the_manifest_names(_: Context) -> Outcome {
     let session = client.resume_with(&id, again).await?;
     assert_eq!(say(&session, "cat data/object beside").await?, "stored elsewhereown");
     session.delete().await?;
-    assert_eq!(driver.told("VolumeDriver.Remove").len(), 1, "it is the session's own");
+    assert_eq!(driver.reported("VolumeDriver.Remove").len(), 1, "it is the session's own");
     let label = format!("label=bastide.session={id}");
     assert_eq!(setting.docker(&["volume", "ls", "--quiet", "--filter", &label])?, "");
     Ok(())
@@ -208,7 +208,7 @@ async fn leaves_nothing_of_a_container_that_did_not_come_up(_: Context) -> Outco
         assert_eq!(setting.docker(&["volume", "ls", "--quiet", "--filter", label])?, "", "{why}");
         assert_eq!(client.list().await?.len(), 0, "{why}");
     }
-    assert_eq!(driver.told("VolumeDriver.Remove").len(), 1, "the volume went");
+    assert_eq!(driver.reported("VolumeDriver.Remove").len(), 1, "the volume went");
     Ok(())
 }
 

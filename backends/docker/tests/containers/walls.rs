@@ -9,8 +9,8 @@ use bastide_testkit::escape::probe;
 use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, say, sh};
 use bastide_testkit::trials;
 
+use super::engine_failures::Proxy;
 use super::setting::{Setting, base, container};
-use super::troubles::Proxy;
 
 pub(crate) const TRIALS: &[Trial] = trials![
     makes_no_docker_exec_for_its_commands,
@@ -82,13 +82,13 @@ async fn follows_nothing_that_was_put_in_the_place_of_the_socket(_: Context) -> 
     }
     // Somebody else who listens there hears nothing.
     let liar = std::os::unix::net::UnixListener::bind(&place)?;
-    let heard = std::thread::spawn(move || {
+    let received = std::thread::spawn(move || {
         let mut all = Vec::new();
         liar.accept()?.0.read_to_end(&mut all).map(|_| all)
     });
     let again = session.reconnect().await.map(drop).map_err(|error| error.kind());
     assert_eq!(again, Err(bastide::ErrorKind::BackendLost));
-    assert_eq!(heard.join().map_err(|_| "nobody listened")??, b"");
+    assert_eq!(received.join().map_err(|_| "nobody listened")??, b"");
     assert_eq!(say(&session, "echo still here").await?, "still here\n");
     Ok(session.delete().await?)
 }
@@ -235,8 +235,8 @@ async fn keeps_to_a_read_only_root(_: Context) -> Outcome {
     let mut options = base();
     options.read_only_root = true;
     let client = setting.client(options)?;
-    let untied = CreateOptions::default().untied();
-    let session = client.create(&Manifest::default(), untied).await?;
+    let detached = CreateOptions::default().detached();
+    let session = client.create(&Manifest::default(), detached).await?;
     let id = session.id().clone();
     assert_ne!(session.exec(sh("echo x > /etc/x")).await?.exit.code, 0);
     assert_eq!(say(&session, "echo y > /tmp/y; cat /tmp/y").await?, "y\n");
@@ -346,14 +346,14 @@ async fn follows_no_link_that_a_command_planted_to_a_grant(_: Context) -> Outcom
     let extra_path_grants = vec![grant("/granted/open", "open"), grant("/granted/sub", "open/sub")];
     let manifest = Manifest { extra_path_grants, ..Manifest::default() };
     let client = setting.client(base())?;
-    let untied = || CreateOptions::default().untied();
-    let session = client.create(&manifest, untied()).await?;
+    let detached = || CreateOptions::default().detached();
+    let session = client.create(&manifest, detached()).await?;
     say(&session, "cd /granted/open && mv sub old && ln -s ../secret sub").await?;
     let id = session.id().clone();
     drop(session);
     client.stop(&id).await?;
     let mut refusals = Vec::new();
-    for made in [client.resume(&id).await, client.create(&manifest, untied()).await] {
+    for made in [client.resume(&id).await, client.create(&manifest, detached()).await] {
         match made {
             Err(error) => refusals.push(error),
             Ok(opened) => {

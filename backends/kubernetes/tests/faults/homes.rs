@@ -11,7 +11,7 @@ pub(crate) const TRIALS: &[Trial] = trials![leaves_what_another_home_has_alone];
 
 async fn leaves_what_another_home_has_alone(context: Context) -> Outcome {
     let here = context.client();
-    let options = CreateOptions::default().untied();
+    let options = CreateOptions::default().detached();
     let session = here.create(&Manifest::default(), options.clone()).await?;
     let home = tempfile::tempdir()?;
     let there = client_for(Arc::new(crate::backend(home.path())?));

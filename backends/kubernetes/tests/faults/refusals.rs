@@ -23,7 +23,10 @@ const SOON: Duration = Duration::from_secs(60);
 
 type Change = fn(&mut KubernetesOptions);
 
-const TABLE: [(&str, ErrorKind, &str, Change); 9] = [
+const TABLE: [(&str, ErrorKind, &str, Change); 10] = [
+    ("a queue that nobody keeps", ErrorKind::Timeout, "the queue nothing", |options| {
+        options.queue = Some("nothing".to_owned());
+    }),
     ("a name that is none", ErrorKind::InvalidInput, "BAD/Name", |options| {
         options.image = "BAD/Name".to_owned();
     }),
@@ -92,15 +95,15 @@ async fn names_each_verb_that_is_missing(_: Context) -> Outcome {
     let folder = tempfile::tempdir()?;
     let role = administer(&["-n", NAMESPACE, "get", "role", "bastide", "-o", "json"])?;
     let role: Value = serde_json::from_str(&role)?;
-    let mut rules = role["rules"].as_array().ok_or("a role without rules")?.clone();
+    let rules = role["rules"].as_array().ok_or("a role without rules")?.clone();
     apply(folder.path(), &rules)?;
-    let outcome = lacking(folder.path(), &mut rules).await;
+    let outcome = lacking(folder.path(), &rules).await;
     let names = ["serviceaccount/lacking", "role/lacking", "rolebinding/lacking"];
     administer(&[&["-n", NAMESPACE, "delete"][..], &names].concat())?;
     outcome
 }
 
-async fn lacking(folder: &Path, rules: &mut [Value]) -> Outcome {
+async fn lacking(folder: &Path, rules: &[Value]) -> Outcome {
     let token = administer(&["-n", NAMESPACE, "create", "token", "lacking"])?;
     let file = std::fs::read_to_string(bastide_testkit::kubernetes::for_tests()?)?;
     let mut config: Value = serde_json::from_str(&file)?;
@@ -113,13 +116,17 @@ async fn lacking(folder: &Path, rules: &mut [Value]) -> Outcome {
         let verbs = rules[number]["verbs"].as_array().ok_or("a rule without verbs")?.clone();
         let resource = rules[number]["resources"][0].as_str().unwrap_or_default().to_owned();
         for lacked in &verbs {
-            let others = verbs.iter().filter(|verb| *verb != lacked).cloned().collect();
-            rules[number]["verbs"] = Value::Array(others);
-            apply(folder, rules)?;
+            let others: Vec<_> = verbs.iter().filter(|verb| *verb != lacked).cloned().collect();
+            let mut all = rules.to_vec();
+            // A rule without verbs is none.
+            match others.is_empty() {
+                true => drop(all.remove(number)),
+                false => all[number]["verbs"] = Value::Array(others),
+            }
+            apply(folder, &all)?;
             let named = format!("{} {resource}", lacked.as_str().unwrap_or_default());
             said(&access, |missing| missing.len() == 1 && missing[0].starts_with(&named)).await?;
         }
-        rules[number]["verbs"] = Value::Array(verbs);
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ async fn a_sign_in_stays_while_another_session_relies_on_it_and_when_somebody_st
     second.delete().await.unwrap();
     assert!(!has().await, "nobody needs it any more");
     let third = made().await.unwrap();
-    bastide_sbx::keep_secret(&setting.path("home"), "openai").unwrap();
+    bastide_sbx::keep_secret(&setting.path("home"), "openai").await.unwrap();
     global::set_global_secret(&setting.sbx(), "openai", "mine", LONG).await.unwrap();
     third.delete().await.unwrap();
     assert!(has().await, "it was stored to stay");
@@ -63,7 +63,7 @@ async fn remove_sandboxes(setting: &Setting) {
 async fn a_session_outlives_its_sandbox() {
     let setting = Setting::new("0.45.1");
     let client = setting.client(SbxOptions::new());
-    let options = CreateOptions::default().untied();
+    let options = CreateOptions::default().detached();
     let session = client.create(&Manifest::default(), options).await.unwrap();
     let id = session.id().clone();
     session.files().write("f", "kept").await.unwrap();
@@ -91,7 +91,7 @@ async fn a_folder_whose_name_would_be_an_option_is_refused() {
 async fn a_sandbox_whose_rules_are_missing_gets_them_before_anything_runs() {
     let setting = Setting::new("0.33.0");
     let client = setting.client(SbxOptions::new());
-    let options = CreateOptions::default().untied();
+    let options = CreateOptions::default().detached();
     let session = client.create(&Manifest::default(), options).await.unwrap();
     let id = session.id().clone();
     drop(session);

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Seek};
 
-use super::{Action, Existing, Origin, UnpackStep};
+use super::{Action, OnConflict, Origin, UnpackStep};
 use crate::ArchiveLimits;
 use crate::refusal::archive_write_error;
 use crate::tar::{ExtractionCheck, TarReader};
@@ -106,7 +106,7 @@ impl<R: Read + Seek> Extraction<R> {
             return Err(failure);
         }
         let refuse = |error| archive_write_error(&self.archive, error);
-        let existing = Existing::Overwritten;
+        let existing = OnConflict::Overwritten;
         let origin = self.origin.clone();
         match &mut self.members {
             Members::Tar(reader) => loop {

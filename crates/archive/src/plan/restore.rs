@@ -2,7 +2,7 @@
 
 use std::io::{Read, Seek};
 
-use super::{Action, Existing, Origin, UnpackStep};
+use super::{Action, OnConflict, Origin, UnpackStep};
 use crate::EntryPath;
 use crate::refusal::unsafe_tar_member;
 use crate::tar::{LinkPolicy, TarKind, TarReader, TarRules, WorkspaceCheck, restored_mode};
@@ -94,7 +94,7 @@ impl<R: Read + Seek> TarRestore<R> {
             let origin = Origin::Restore { folder: self.folder.clone() };
             return Ok(Some(UnpackStep {
                 path,
-                existing: Existing::Replaced,
+                existing: OnConflict::Replaced,
                 action,
                 archived_mode: Some(member.mode & 0o7777),
                 member: member.name,
@@ -105,7 +105,7 @@ impl<R: Read + Seek> TarRestore<R> {
         if path.is_root() {
             return Err(self.refuse_root());
         }
-        let (existing, action) = (Existing::Replaced, Action::Link { target });
+        let (existing, action) = (OnConflict::Replaced, Action::Link { target });
         let origin = Origin::Restore { folder: self.folder.clone() };
         Ok(Some(UnpackStep { path, existing, action, archived_mode: None, member, origin }))
     }

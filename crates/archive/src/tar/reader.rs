@@ -206,7 +206,7 @@ impl<R: Read> TarReader<R> {
                 map.extend(pairs.filter(|(offset, length)| *offset != 0 && *length != 0));
                 continues = block[504] != 0;
                 if map.len() > MAX_PARTS {
-                    return Err(too_many_pieces());
+                    return Err(too_many_parts());
                 }
             }
             member.size = sparse.real_size;
@@ -256,7 +256,7 @@ impl<R: Read> TarReader<R> {
         if let Some(map) = records.get(b"GNU.sparse.map") {
             let numbers = map.split(|byte| *byte == b',').take(2 * MAX_PARTS + 1).map(size_of);
             let map = pairs(&numbers.collect::<Result<Vec<_>>>()?);
-            return if map.len() < MAX_PARTS { Ok(Some(map)) } else { Err(too_many_pieces()) };
+            return if map.len() < MAX_PARTS { Ok(Some(map)) } else { Err(too_many_parts()) };
         }
         if records.get(b"GNU.sparse.size").is_some() {
             // Here one keyword stands in many records, so they are read from the payload itself.
@@ -272,7 +272,7 @@ impl<R: Read> TarReader<R> {
             let map = offsets.zip(values(b"GNU.sparse.numbytes"));
             let map = map.take(MAX_PARTS).map(|(offset, length)| Ok((offset?, length?)));
             let map = map.collect::<Result<Vec<_>>>()?;
-            return if map.len() < MAX_PARTS { Ok(Some(map)) } else { Err(too_many_pieces()) };
+            return if map.len() < MAX_PARTS { Ok(Some(map)) } else { Err(too_many_parts()) };
         }
         let version = (records.get(b"GNU.sparse.major"), records.get(b"GNU.sparse.minor"));
         if version != (Some(b"1"), Some(b"0")) {
@@ -422,7 +422,7 @@ fn pairs(numbers: &[u64]) -> Vec<(u64, u64)> {
     numbers.chunks_exact(2).filter_map(|pair| Some((*pair.first()?, *pair.get(1)?))).collect()
 }
 
-fn too_many_pieces() -> Error {
+fn too_many_parts() -> Error {
     unreadable_tar(format!("a sparse file has more than {MAX_PARTS} pieces"))
 }
 

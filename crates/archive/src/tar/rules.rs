@@ -28,7 +28,7 @@ pub enum LinkPolicy {
 /// use bastide_archive::tar::{TarKind, TarMember, TarRules};
 ///
 /// let rules = TarRules { skipped: vec![EntryPath::new(b"run")], ..TarRules::default() };
-/// let verdict = rules.judge(&TarMember::new(b"./run/socket", TarKind::Fifo))?;
+/// let verdict = rules.check_member(&TarMember::new(b"./run/socket", TarKind::Fifo))?;
 /// assert!(verdict.skipped);
 /// # Ok::<(), bastide_model::Error>(())
 /// ```
@@ -69,7 +69,7 @@ impl TarRules {
     ///
     /// # Errors
     /// The member may not be unpacked.
-    pub fn judge(&self, member: &TarMember) -> Result<TarVerdict> {
+    pub fn check_member(&self, member: &TarMember) -> Result<TarVerdict> {
         if is_skipped(&member.name, &self.skipped, self.root_name.as_deref()) {
             return Ok(TarVerdict { path: None, skipped: true });
         }
@@ -156,8 +156,8 @@ impl<'a> WorkspaceCheck<'a> {
     }
 
     pub(crate) fn add(&mut self, member: &TarMember) -> Result<()> {
-        let Some(path) = self.rules.judge(member)?.path else { return Ok(()) };
-        take_place(&mut self.inventory, member, &path)?;
+        let Some(path) = self.rules.check_member(member)?.path else { return Ok(()) };
+        claim_path(&mut self.inventory, member, &path)?;
         if member.kind == TarKind::Symlink {
             self.rules.check_link(member, &path)?;
         }
@@ -206,12 +206,12 @@ impl ExtractionCheck {
         let Some(path) = member.safe_path(false)? else { return Ok(()) };
         let bytes = if member.kind == TarKind::File { member.size } else { 0 };
         self.meter.count(&member.name, bytes)?;
-        take_place(&mut self.inventory, member, &path)?;
+        claim_path(&mut self.inventory, member, &path)?;
         self.inventory.last_is_nested().map_or(Ok(()), |nested| Err(nested_error(&nested)))
     }
 }
 
-fn take_place(inventory: &mut Inventory, member: &TarMember, path: &EntryPath) -> Result<()> {
+fn claim_path(inventory: &mut Inventory, member: &TarMember, path: &EntryPath) -> Result<()> {
     let occupant = match member.kind {
         TarKind::Dir => MemberKind::Dir,
         TarKind::Symlink => MemberKind::Link,

@@ -82,9 +82,12 @@ impl DockerArgs {
     }
 
     /// What containers of every backend can be asked for.
-    pub(crate) fn choice(self, backend: &str) -> Result<ContainerChoice> {
+    pub(crate) fn choice(self, backend: &str, has_own_image: bool) -> Result<ContainerChoice> {
         let Self { image, no_pull, labels, read_only, only_user, .. } = self;
-        let image = image.ok_or_else(|| no_image(backend))?;
+        let image = match image {
+            None if has_own_image => String::new(),
+            image => image.ok_or_else(|| no_image(backend))?,
+        };
         Ok(ContainerChoice { image, no_pull, labels, read_only, only_user })
     }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bastide::model::document::{Document, Format};
 use bastide::{Error, ErrorKind, Result};
-use bastide_kubernetes::{ClaimMount, ClusterAccess, KubernetesOptions, PodPull, VolumeRequest};
+use bastide_kubernetes::{
+    ClaimMount, ClusterAccess, KubernetesOptions, Owner, PodPull, VolumeRequest,
+};
 
 use super::docker::ContainerChoice;
 use super::values::{parse_pair, parse_time};
@@ -54,13 +56,10 @@ impl ClusterArgs {
     }
 }
 
-/// What a new pod shall be like
+/// What a pod is made of
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Kubernetes")]
-pub(crate) struct KubernetesArgs {
-    #[command(flatten)]
-    cluster: ClusterArgs,
-
+pub(crate) struct PodArgs {
     /// Runtime class of the pod, such as gvisor or kata
     #[arg(long, value_name = "NAME")]
     runtime_class: Option<String>,
@@ -89,10 +88,6 @@ pub(crate) struct KubernetesArgs {
     #[arg(long)]
     own_users: bool,
 
-    /// Workspace on a volume that outlives the pod
-    #[arg(long, value_name = "SIZE[,CLASS]")]
-    volume: Option<String>,
-
     /// Volume of the namespace beside the workspace (can be repeated)
     #[arg(long = "mount-claim", value_name = "NAME:PATH[:ro]", value_parser = parse_claim)]
     claims: Vec<ClaimMount>,
@@ -104,6 +99,29 @@ pub(crate) struct KubernetesArgs {
     /// File with fields of the pod that have no option: JSON, YAML or TOML
     #[arg(long, value_name = "FILE")]
     pod_patch: Option<PathBuf>,
+
+    /// Image the guest comes from, instead of ConfigMaps: made by `bastide kubernetes guest-image`
+    #[arg(long, value_name = "IMAGE")]
+    guest_image: Option<String>,
+}
+
+/// What a new pod shall be like
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Kubernetes")]
+pub(crate) struct KubernetesArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+
+    /// What the session is in the cluster: a job, or a Sandbox of agent-sandbox where that is installed
+    #[arg(long, value_enum, value_name = "KIND")]
+    owner: Option<OwnerArg>,
+
+    #[command(flatten)]
+    pod: PodArgs,
+
+    /// Workspace on a volume that outlives the pod
+    #[arg(long, value_name = "SIZE[,CLASS]")]
+    volume: Option<String>,
 
     /// How long the pod may take to be there (5m unless given)
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
@@ -117,12 +135,61 @@ pub(crate) struct KubernetesArgs {
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
 
-    /// Image the guest comes from, instead of ConfigMaps
-    #[arg(long, value_name = "IMAGE", hide = true)]
-    guest_image: Option<String>,
+    /// Pool of agent-sandbox that has the pod ready: see `bastide kubernetes pool`
+    #[arg(long, value_name = "NAME")]
+    pool: Option<String>,
+}
+
+/// What a session is in a cluster.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum OwnerArg {
+    /// A job, which every cluster knows
+    Job,
+    /// A Sandbox of agent-sandbox
+    Sandbox,
+}
+
+impl PodArgs {
+    /// Has pods be like this.
+    pub(crate) fn put(self, options: &mut KubernetesOptions) -> Result<()> {
+        options.runtime_class = self.runtime_class;
+        options.node_selector = self.node_selector.into_iter().collect();
+        options.tolerations = self.tolerations;
+        options.priority_class = self.priority_class;
+        options.pull_secrets = self.pull_secrets;
+        options.many_users = self.many_users;
+        options.own_users = self.own_users;
+        options.claims = self.claims;
+        options.requests_percent = self.requests;
+        options.pod_patch = self.pod_patch.as_deref().map(read_patch).transpose()?;
+        options.guest_image = self.guest_image;
+        Ok(())
+    }
+
+    fn given(&self) -> Option<&'static str> {
+        let all = [
+            ("--runtime-class", self.runtime_class.is_some()),
+            ("--node-selector", !self.node_selector.is_empty()),
+            ("--toleration", !self.tolerations.is_empty()),
+            ("--priority-class", self.priority_class.is_some()),
+            ("--pull-secret", !self.pull_secrets.is_empty()),
+            ("--many-users", self.many_users),
+            ("--own-users", self.own_users),
+            ("--mount-claim", !self.claims.is_empty()),
+            ("--requests", self.requests.is_some()),
+            ("--pod-patch", self.pod_patch.is_some()),
+            ("--guest-image", self.guest_image.is_some()),
+        ];
+        all.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    }
 }
 
 impl KubernetesArgs {
+    /// Whether the pod is there already, of an image that nobody names.
+    pub(crate) fn has_pool(&self) -> bool {
+        self.pool.is_some()
+    }
+
     /// Where the pod is, and what it is like.
     pub(crate) fn options(
         self,
@@ -137,45 +204,32 @@ impl KubernetesArgs {
         options.labels = chosen.labels.into_iter().collect();
         options.read_only_root = chosen.read_only;
         options.user = chosen.only_user;
-        options.runtime_class = self.runtime_class;
-        options.node_selector = self.node_selector.into_iter().collect();
-        options.tolerations = self.tolerations;
-        options.priority_class = self.priority_class;
-        options.pull_secrets = self.pull_secrets;
-        options.many_users = self.many_users;
-        options.own_users = self.own_users;
+        options.owner = match self.owner {
+            Some(OwnerArg::Sandbox) => Owner::Sandbox,
+            Some(OwnerArg::Job) | None => Owner::Job,
+        };
         options.unproved_network = unproved;
         options.volume = self.volume.as_deref().map(parse_volume);
-        options.claims = self.claims;
-        options.requests_percent = self.requests;
-        options.pod_patch = self.pod_patch.as_deref().map(read_patch).transpose()?;
         options.boot_seconds = self.boot_timeout.map(whole_seconds);
         options.lifetime_seconds = self.lifetime.map(whole_seconds);
         options.queue = self.queue;
-        options.guest_image = self.guest_image;
+        options.pool = self.pool;
+        self.pod.put(&mut options)?;
         Ok((access, options))
     }
 
     /// The first option that was given, where none can be had.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let all = [
-            ("--runtime-class", self.runtime_class.is_some()),
-            ("--node-selector", !self.node_selector.is_empty()),
-            ("--toleration", !self.tolerations.is_empty()),
-            ("--priority-class", self.priority_class.is_some()),
-            ("--pull-secret", !self.pull_secrets.is_empty()),
-            ("--many-users", self.many_users),
-            ("--own-users", self.own_users),
+            ("--owner", self.owner.is_some()),
             ("--volume", self.volume.is_some()),
-            ("--mount-claim", !self.claims.is_empty()),
-            ("--requests", self.requests.is_some()),
-            ("--pod-patch", self.pod_patch.is_some()),
             ("--boot-timeout", self.boot_timeout.is_some()),
             ("--lifetime", self.lifetime.is_some()),
             ("--queue", self.queue.is_some()),
-            ("--guest-image", self.guest_image.is_some()),
+            ("--pool", self.pool.is_some()),
         ];
         let own = all.into_iter().find(|(_, given)| *given).map(|(option, _)| option);
+        let own = own.or_else(|| self.pod.given());
         self.cluster.given().or(own)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bastide::{LeaseEnd, LeaseOptions};
+use bastide::{ExpiryAction, LeaseOptions};
 
 use super::values::parse_time;
 
@@ -23,23 +23,23 @@ pub(crate) struct LeaseArgs {
 
     /// What its end by itself leaves: its files, or no files; `stop` unless said
     #[arg(long, value_name = "END", requires = "lease_time")]
-    then: Option<ThenArg>,
+    then: Option<ExpiryArg>,
 }
 
 /// What becomes of a session whose lease ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum ThenArg {
+pub(crate) enum ExpiryArg {
     /// Everything in it ends, and its files stay
     Stop,
     /// Its files go, too; snapshots of it stay
     Delete,
 }
 
-impl From<ThenArg> for LeaseEnd {
-    fn from(then: ThenArg) -> Self {
+impl From<ExpiryArg> for ExpiryAction {
+    fn from(then: ExpiryArg) -> Self {
         match then {
-            ThenArg::Stop => Self::Stop,
-            ThenArg::Delete => Self::Delete,
+            ExpiryArg::Stop => Self::Stop,
+            ExpiryArg::Delete => Self::Delete,
         }
     }
 }
@@ -51,7 +51,7 @@ impl LeaseArgs {
             return None;
         }
         let mut options =
-            LeaseOptions::default().then(self.then.map_or(LeaseEnd::Stop, Into::into));
+            LeaseOptions::default().then(self.then.map_or(ExpiryAction::Stop, Into::into));
         (options.ttl, options.idle) = (self.ttl, self.idle);
         Some(options)
     }

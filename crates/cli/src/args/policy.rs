@@ -58,7 +58,7 @@ impl PolicyArgs {
             .map(|text| text.split_once('=').ok_or_else(|| wrong_secret(text, "it has no source")));
         let secrets: Vec<_> = secrets.collect::<Result<_>>()?;
         with_shorthand(policy, &self.allow, &secrets).map(Some).map_err(|error| match error {
-            ShorthandError::Allow { text, why } => wrong_place(&text, &why),
+            ShorthandError::Allow { text, why } => invalid_destination(&text, &why),
             ShorthandError::Secret { name, why } => wrong_secret(&name, &why),
             ShorthandError::Policy(error) => error,
             other => Error::new(ErrorKind::InvalidInput, format!("{other:?}")),
@@ -66,7 +66,7 @@ impl PolicyArgs {
     }
 }
 
-fn wrong_place(text: &str, why: &str) -> Error {
+fn invalid_destination(text: &str, why: &str) -> Error {
     Error::new(ErrorKind::InvalidInput, format!("--allow {text}: {why}"))
         .with_context("option", "--allow")
         .with_hint("write HOST, HOST:PORT, *.HOST, an address, or a preset such as @packages")
@@ -111,7 +111,7 @@ pub(crate) fn checked(policy: Policy) -> Result<Policy> {
 
 /// A rule that allows a place.
 pub(crate) fn allow(text: &str) -> Result<Rule> {
-    allow_rule(text).map_err(|why| wrong_place(text, &why))
+    allow_rule(text).map_err(|why| invalid_destination(text, &why))
 }
 
 #[cfg(test)]

@@ -251,7 +251,7 @@ impl SessionArgs {
         let backend = match self.backend {
             BackendArg::Docker => {
                 let progress = ui.notices();
-                docker_backend(self.docker.options()?, move |said| progress.say(said))?
+                docker_backend(self.docker.options()?, move |text| progress.say(text))?
             }
             BackendArg::Sbx => {
                 provided = self.sbx.provided();
@@ -259,10 +259,10 @@ impl SessionArgs {
             }
             BackendArg::Kubernetes => {
                 let unproved = self.network == Some(NetworkArg::Unproved);
-                let chosen = self.docker.choice("kubernetes")?;
+                let chosen = self.docker.choice("kubernetes", self.kubernetes.has_pool())?;
                 let (access, asked) = self.kubernetes.options(chosen, unproved)?;
                 let progress = ui.notices();
-                kubernetes_backend(access, asked, move |said| progress.say(said))?
+                kubernetes_backend(access, asked, move |text| progress.say(text))?
             }
             // Programs of this machine see what the reference lets them see of the environment.
             BackendArg::Local => {

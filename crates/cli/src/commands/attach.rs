@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use bastide::{ProcessId, Result};
 
 use crate::clients::clients;
-use crate::foreground::{EndNotes, Interrupts, NetworkTrouble};
+use crate::foreground::{EndNotes, Interrupts, NetworkErrorScanner};
 use crate::stdin::Stdin;
 use crate::ui::Ui;
 use crate::{foreground, terminal};
@@ -50,10 +50,10 @@ pub(crate) async fn run(ui: &mut Ui, args: AttachArgs) -> Result<ExitCode> {
         };
     }
     if known.is_some_and(|known| known.terminal && known.exit.is_none()) && terminal::is_there() {
-        let mut trouble = NetworkTrouble::default();
-        let returned = terminal::lend(ui, &mut process, true, &mut trouble).await?;
+        let mut network_errors = NetworkErrorScanner::default();
+        let returned = terminal::attach(ui, &mut process, true, &mut network_errors).await?;
         let notes = EndNotes::default().of(&session);
-        return Ok(foreground::finish_lent(ui, &returned, &notes, &trouble));
+        return Ok(foreground::finish_attached(ui, &returned, &notes, &network_errors));
     }
     let mut interrupts = Interrupts::listen()?;
     let writer = process.writer();

@@ -143,13 +143,13 @@ fn verify_all(
         Some(id) => vec![find(&home, id)?],
         None => audited(&home)?,
     };
-    let mut is_good = true;
+    let mut is_valid = true;
     let mut reports = Vec::new();
     let mut unreadable = None;
     for one in &ids {
         match verify(&home, one, key) {
             Ok(report) => {
-                is_good &= report.is_good();
+                is_valid &= report.is_valid();
                 match json {
                     true => reports.push(object(&report)),
                     false => show(ui, &report)?,
@@ -172,7 +172,7 @@ fn verify_all(
         ui.json(&Value::Array(reports))?;
     }
     match unreadable {
-        _ if !is_good => Ok(ExitCode::from(TAMPERED)),
+        _ if !is_valid => Ok(ExitCode::from(TAMPERED)),
         Some(error) => Err(error),
         None => Ok(ExitCode::SUCCESS),
     }
@@ -190,7 +190,7 @@ fn show(ui: &mut Ui, report: &AuditReport) -> Result<()> {
     if report.torn > 0 {
         notes.push(format!("the last write was cut off after {} bytes", report.torn));
     }
-    let word = match report.is_good() {
+    let word = match report.is_valid() {
         true => "good",
         false if report.problems.iter().all(AuditProblem::is_only_unsigned) => "UNSIGNED",
         false => "TAMPERED",
@@ -210,7 +210,7 @@ fn show(ui: &mut Ui, report: &AuditReport) -> Result<()> {
 fn object(report: &AuditReport) -> Value {
     json!({
         "id": report.id,
-        "good": report.is_good(),
+        "good": report.is_valid(),
         "records": report.records,
         "files": report.files,
         "head": report.head,

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bastide::{Command, Error, ErrorKind, Point, PointKind, Reason, Result, Session};
+use bastide::{Command, Error, ErrorKind, ExitReason, Point, PointKind, Result, Session};
 use serde_json::json;
 
 use super::log::describe;
@@ -112,7 +112,7 @@ impl Bisection<'_> {
         let deleted = self.client.delete(fork.id()).await;
         let exit = ran?.exit;
         deleted?;
-        if exit.reason == Reason::NotStarted || matches!(exit.code, 126 | 127) {
+        if exit.reason == ExitReason::NotStarted || matches!(exit.code, 126 | 127) {
             let message = "the test could not be executed";
             let error = Error::new(ErrorKind::NotFound, message);
             return Err(match exit.detail {
@@ -120,7 +120,7 @@ impl Bisection<'_> {
                 None => error.with_hint("it has to be a program of the session"),
             });
         }
-        let passed = exit.reason == Reason::Exited && exit.code == 0;
+        let passed = exit.reason == ExitReason::Exited && exit.code == 0;
         let verdict = if passed { "passes" } else { "fails" };
         ui.note(&format!("point {point}: {verdict}"));
         Ok(passed)

@@ -26,7 +26,7 @@ const RUNGS: [Rung; 2] = [Rung::Namespaces, Rung::Landlock];
 const SOMEBODY: &str = "4242";
 
 /// How long one command of an examination may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What gives a user cgroups where the machine has the newer kind.
 const DELEGATE: &str = "systemd-run --user --scope --property=Delegate=yes -- $SHELL";
@@ -122,7 +122,7 @@ async fn examine(client: &Client, rung: Rung) -> std::result::Result<UsableRung,
     options.limits.disk = Some(1 << 30);
     let session = client.create(&Manifest::default(), options).await?;
     let command = |user: Option<&str>| {
-        let command = Command::new(["true"]).timeout(PATIENCE);
+        let command = Command::new(["true"]).timeout(TIMEOUT);
         match user {
             Some(user) => command.user(user),
             None => command,

@@ -43,7 +43,7 @@ pub(crate) struct EventsArgs {
 pub(crate) async fn run(ui: &mut Ui, args: EventsArgs) -> Result<ExitCode> {
     let home = config::home()?;
     // Ends that nobody was there to put on record.
-    clients()?.settle_deletions().await;
+    clients()?.finish_deletions().await;
     let is_wanted = |record: &AuditRecord| {
         let is_mount = record.text("kind").filter(|kind| *kind == "mount");
         let op = record.text("op").or_else(|| record.text("state")).or(is_mount);

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::args::command::CommandArgs;
 use crate::args::values::{PassedVariable, parse_variable};
 use crate::clients::clients;
-use crate::foreground::{self, NetworkTrouble};
+use crate::foreground::{self, NetworkErrorScanner};
 use crate::ui::Ui;
 
 /// Run a command in a session
@@ -65,7 +65,7 @@ pub(crate) async fn run(ui: &mut Ui, args: ExecArgs) -> Result<ExitCode> {
     if args.json {
         let (exit, report) = foreground::collect(&session, command, streams).await?;
         ui.json(&report)?;
-        return Ok(notes.finish(ui, &exit, &NetworkTrouble::default()));
+        return Ok(notes.finish(ui, &exit, &NetworkErrorScanner::default()));
     }
     let streamed = foreground::stream(ui, &session, command, streams).await?;
     Ok(notes.finish_streamed(ui, &streamed))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bastide::{LeaseChange, LeaseStatus, Result};
 use serde_json::{Value, json};
 
-use crate::args::lease::{ThenArg, parse_lease};
+use crate::args::lease::{ExpiryArg, parse_lease};
 use crate::clients::clients;
 use crate::ui::{Table, Ui};
 
@@ -34,7 +34,7 @@ pub(crate) struct LeaseArgs {
 
     /// What its end by itself leaves: its files, or nothing
     #[arg(long, value_name = "END")]
-    then: Option<ThenArg>,
+    then: Option<ExpiryArg>,
 
     /// Forget the lease: the session lasts until it is stopped
     #[arg(long)]
@@ -53,8 +53,8 @@ pub(crate) async fn run(ui: &mut Ui, args: LeaseArgs) -> Result<ExitCode> {
     (change.ttl, change.at_least, change.idle) = (args.ttl, args.at_least, args.idle);
     change.then = args.then.map(Into::into);
     let lease = match change == LeaseChange::default() {
-        true => session.lease().await?,
-        false => session.change_lease(change).await?,
+        true => session.lease().status().await?,
+        false => session.lease().change(change).await?,
     };
     if args.json {
         ui.json(&object(&lease))?;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::args::command::CommandArgs;
 use crate::args::session::SessionArgs;
-use crate::foreground::{self, CommandEnd, NetworkTrouble};
+use crate::foreground::{self, CommandEnd, NetworkErrorScanner};
 use crate::ui::Ui;
 
 /// Run a command in a new session, then remove the session
@@ -85,6 +85,6 @@ async fn in_session(
         return Ok(RunOutcome { streamed, report: None });
     }
     let (exit, report) = foreground::collect(session, command, args.streams()).await?;
-    let streamed = CommandEnd::Ended(exit, NetworkTrouble::default());
+    let streamed = CommandEnd::Ended(exit, NetworkErrorScanner::default());
     Ok(RunOutcome { streamed, report: Some(report) })
 }

@@ -156,7 +156,7 @@ async fn secrets(ui: &Ui, sbx: &Sbx, task: SecretTask) -> Result<(serde_json::Va
         SecretTask::Set { service, oauth, limit } => {
             check_service(&service)?;
             // Before it is stored: a session that ends meanwhile must not take it along.
-            bastide_sbx::keep_secret(&config::home()?, &service)?;
+            bastide_sbx::keep_secret(&config::home()?, &service).await?;
             match oauth {
                 true => {
                     let most = limit.timeout.unwrap_or(global::SIGN_IN);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use bastide::{Command, Result};
 
 use crate::clients::clients;
-use crate::foreground::{EndNotes, NetworkTrouble, StreamOptions};
+use crate::foreground::{EndNotes, NetworkErrorScanner, StreamOptions};
 use crate::ui::Ui;
 use crate::{foreground, terminal};
 
@@ -31,7 +31,12 @@ pub(crate) async fn run(ui: &mut Ui, args: ShellArgs) -> Result<ExitCode> {
     }
     let (rows, columns) = terminal::size();
     let mut process = session.spawn(command.terminal(rows, columns)).await?;
-    let mut trouble = NetworkTrouble::default();
-    let returned = terminal::lend(ui, &mut process, false, &mut trouble).await?;
-    Ok(foreground::finish_lent(ui, &returned, &EndNotes::default().of(&session), &trouble))
+    let mut network_errors = NetworkErrorScanner::default();
+    let returned = terminal::attach(ui, &mut process, false, &mut network_errors).await?;
+    Ok(foreground::finish_attached(
+        ui,
+        &returned,
+        &EndNotes::default().of(&session),
+        &network_errors,
+    ))
 }

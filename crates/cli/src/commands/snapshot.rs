@@ -307,7 +307,7 @@ fn verify(ui: &mut Ui, store: &Store, name: Option<&str>, json: bool) -> Result<
             ui.line(what)?;
         }
     }
-    Ok(if found.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+    Ok(if found.is_intact() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
 }
 
 fn health(found: &VerifyReport) -> Value {
@@ -317,7 +317,7 @@ fn health(found: &VerifyReport) -> Value {
         .map(|one| {
             json!({
                 "name": one.name,
-                "whole": one.is_whole(),
+                "whole": one.is_intact(),
                 "broken": one.broken,
                 "damaged": one.damaged,
                 "damaged_count": one.damaged_count,
@@ -325,7 +325,7 @@ fn health(found: &VerifyReport) -> Value {
         })
         .collect();
     json!({
-        "whole": found.is_whole(),
+        "whole": found.is_intact(),
         "snapshots": snapshots,
         "elsewhere": found.elsewhere,
         "chunks": found.chunks,

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use bastide::{Error, ErrorKind, Result, SessionId, SweepOptions, Swept};
+use bastide::{Error, ErrorKind, Orphans, Result, SessionId, SweepItem, SweepMode, SweepOptions};
 use bastide_runs::{RunSweep, Sandbox};
 use serde_json::{Value, json};
 
-use crate::clients::{Clients, clients, had_runs, local_backend, run_home};
+use crate::clients::{Clients, clients, had_runs, local_backend, pods_backend, run_home};
 use crate::ui::Ui;
 
 /// Clear away what was left behind
@@ -19,6 +19,10 @@ pub(crate) struct SweepArgs {
     /// Remove sessions that ended by themselves or were lost, too, with their files
     #[arg(long)]
     ended: bool,
+
+    /// Remove guests of other versions that no pod has any more, too, from the Kubernetes namespaces of this home
+    #[arg(long)]
+    guests: bool,
 
     /// Remove nothing, and say what would be
     #[arg(long)]
@@ -40,6 +44,11 @@ pub(crate) async fn run(ui: &mut Ui, args: SweepArgs) -> Result<ExitCode> {
     options.ended = args.ended;
     options.dry_run = args.dry_run;
     let report = client.sweep(options).await?;
+    let guests = match (args.guests, args.dry_run) {
+        (false, _) => Orphans::default(),
+        (true, true) => pods_backend()?.sweep_guests(SweepMode::Report).await?,
+        (true, false) => pods_backend()?.sweep_guests(SweepMode::Remove).await?,
+    };
     client.flush().await;
     if args.json {
         ui.json(&json!({
@@ -50,6 +59,11 @@ pub(crate) async fn run(ui: &mut Ui, args: SweepArgs) -> Result<ExitCode> {
                     .collect::<Value>(),
                 "running": runs.running,
                 "kept": runs.left,
+            },
+            "guests": {
+                "removed": guests.removed,
+                "unclear": guests.unclear.iter().map(|(what, why)| json!({ "what": what, "why": why }))
+                    .collect::<Value>(),
             },
             "removed": report.removed.iter().map(object).collect::<Value>(),
             "failed": report.failed.iter().map(object).collect::<Value>(),
@@ -70,13 +84,19 @@ pub(crate) async fn run(ui: &mut Ui, args: SweepArgs) -> Result<ExitCode> {
         for (path, why) in &runs.unclear {
             ui.note(&format!("kept {}: {why}", path.display()));
         }
-        for Swept { what, why, .. } in &report.removed {
+        for what in &guests.removed {
+            ui.line(&format!("{removed} {what}: no pod has this guest"))?;
+        }
+        for (what, why) in &guests.unclear {
+            ui.note(&format!("kept the guests of {what}: {why}"));
+        }
+        for SweepItem { what, why, .. } in &report.removed {
             ui.line(&format!("{removed} {what}: {why}"))?;
         }
-        for Swept { what, why, .. } in &report.ended {
+        for SweepItem { what, why, .. } in &report.ended {
             ui.note(&format!("kept {what}, which has ended: {why}; `sweep --ended` removes it"));
         }
-        for Swept { what, why, .. } in &report.unclear {
+        for SweepItem { what, why, .. } in &report.unclear {
             ui.note(&format!("kept {what}: {why}"));
         }
     }
@@ -84,7 +104,7 @@ pub(crate) async fn run(ui: &mut Ui, args: SweepArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let failed: Vec<_> =
-        report.failed.iter().map(|Swept { what, why, .. }| format!("{what}: {why}")).collect();
+        report.failed.iter().map(|SweepItem { what, why, .. }| format!("{what}: {why}")).collect();
     let message = format!("not everything could be removed: {}", failed.join("; "));
     Err(Error::new(ErrorKind::Io, message))
 }
@@ -99,6 +119,6 @@ async fn runs(clients: &Clients, dry_run: bool) -> Result<RunSweep> {
     Sandbox::sweep(local_backend()?.as_ref(), &home, remove).await
 }
 
-fn object(swept: &Swept) -> Value {
+fn object(swept: &SweepItem) -> Value {
     json!({ "id": swept.id, "what": swept.what, "why": swept.why })
 }

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bastide::{Exit, NetworkAccess, Reason, Receipt, Session};
+use bastide::{Exit, ExitReason, NetworkAccess, Receipt, Session};
 
 use super::CommandEnd;
-use super::network::NetworkTrouble;
+use super::network::NetworkErrorScanner;
 use crate::args::values::signal_name;
 use crate::terminal::AttachEnd;
 use crate::ui::Ui;
@@ -40,12 +40,18 @@ impl EndNotes {
     }
 
     /// Tells how the command ended, by our own end.
-    pub(crate) fn finish(&self, ui: &Ui, exit: &Exit, trouble: &NetworkTrouble) -> ExitCode {
+    pub(crate) fn finish(
+        &self,
+        ui: &Ui,
+        exit: &Exit,
+        network_errors: &NetworkErrorScanner,
+    ) -> ExitCode {
         if !self.quiet {
             if let Some(line) = self.line(exit) {
                 ui.note(&line);
             }
-            if exit.code != 0 && trouble.seen() && self.network == Some(NetworkAccess::None) {
+            if exit.code != 0 && network_errors.seen() && self.network == Some(NetworkAccess::None)
+            {
                 ui.note(
                     "the network of this session is `none`, so nothing outside can be reached; make a session with \
                      `--allow HOST` for one place, or with `--network host` for that of this machine",
@@ -58,7 +64,7 @@ impl EndNotes {
     /// The same of a command whose output was passed on.
     pub(crate) fn finish_streamed(&self, ui: &Ui, streamed: &CommandEnd) -> ExitCode {
         match streamed {
-            CommandEnd::Ended(exit, trouble) => self.finish(ui, exit, trouble),
+            CommandEnd::Ended(exit, network_errors) => self.finish(ui, exit, network_errors),
             CommandEnd::Signalled(number) => {
                 ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))
             }
@@ -68,23 +74,23 @@ impl EndNotes {
     fn line(&self, exit: &Exit) -> Option<String> {
         let detail = exit.detail.as_deref();
         match exit.reason {
-            Reason::Timeout => {
+            ExitReason::Timeout => {
                 let timeout = self.timeout.as_deref().unwrap_or_default();
                 Some(format!("ended at its timeout{timeout}, with everything it started"))
             }
-            Reason::OutOfMemory => {
+            ExitReason::OutOfMemory => {
                 let memory = self.memory.as_deref().unwrap_or_default();
                 Some(format!("killed because memory ran out{memory}"))
             }
-            Reason::Signalled => match exit.code - 128 {
+            ExitReason::Signalled => match exit.code - 128 {
                 // Whoever sent these knows.
                 INT | PIPE => None,
                 number => Some(format!("ended by signal {}", signal_name(number))),
             },
-            Reason::Cancelled => {
+            ExitReason::Cancelled => {
                 Some("killed, because it did not end when it was asked to".to_owned())
             }
-            Reason::NotStarted => {
+            ExitReason::NotStarted => {
                 let detail = detail.unwrap_or("it could not be started");
                 Some(match &self.program {
                     Some(program) => format!("{program}: {detail}"),
@@ -106,18 +112,18 @@ fn memory(receipt: &Receipt) -> Option<String> {
 
 /// Tells how a process ended that somebody else started.
 pub(crate) fn finish(ui: &Ui, exit: &Exit) -> ExitCode {
-    EndNotes::default().finish(ui, exit, &NetworkTrouble::default())
+    EndNotes::default().finish(ui, exit, &NetworkErrorScanner::default())
 }
 
 /// Tells how a command stopped having our terminal, by our own end.
-pub(crate) fn finish_lent(
+pub(crate) fn finish_attached(
     ui: &Ui,
     returned: &AttachEnd,
     notes: &EndNotes,
-    trouble: &NetworkTrouble,
+    network_errors: &NetworkErrorScanner,
 ) -> ExitCode {
     match returned {
-        AttachEnd::Ended(exit) => notes.finish(ui, exit, trouble),
+        AttachEnd::Ended(exit) => notes.finish(ui, exit, network_errors),
         AttachEnd::Left => ExitCode::SUCCESS,
         AttachEnd::Signalled(number) => {
             ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))

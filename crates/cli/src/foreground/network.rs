@@ -1,4 +1,4 @@
-//! Whether a command had trouble with the network, as far as its own words tell: the end of what it said is
+//! Whether a command had network_errors with the network, as far as its own words tell: the end of what it said is
 //! looked through, and none of it is held back.
 
 /// How programs and libraries say that a name was not resolved, or that nothing was reached.
@@ -25,11 +25,11 @@ const KEPT: usize = 16 * 1024;
 
 /// The end of what a command said.
 #[derive(Debug, Default)]
-pub(crate) struct NetworkTrouble {
+pub(crate) struct NetworkErrorScanner {
     tail: Vec<u8>,
 }
 
-impl NetworkTrouble {
+impl NetworkErrorScanner {
     /// Looks at a piece that is passed on.
     pub(crate) fn look(&mut self, part: &[u8]) {
         let new = &part[part.len().saturating_sub(KEPT)..];
@@ -40,7 +40,7 @@ impl NetworkTrouble {
         }
     }
 
-    /// Whether there are words of such trouble in it.
+    /// Whether there are words of such network_errors in it.
     pub(crate) fn seen(&self) -> bool {
         let text = String::from_utf8_lossy(&self.tail).to_lowercase();
         SIGNS.iter().any(|sign| text.contains(sign))
@@ -65,22 +65,22 @@ mod tests {
             ("", false),
         ];
         for (words, want) in cases {
-            let mut trouble = NetworkTrouble::default();
-            words.as_bytes().chunks(5).for_each(|part| trouble.look(part));
-            assert_eq!(trouble.seen(), want, "{words}");
+            let mut network_errors = NetworkErrorScanner::default();
+            words.as_bytes().chunks(5).for_each(|part| network_errors.look(part));
+            assert_eq!(network_errors.seen(), want, "{words}");
         }
     }
 
     #[test]
     fn looks_at_the_end_and_keeps_little() {
-        let mut trouble = NetworkTrouble::default();
-        trouble.look(b"could not resolve host");
+        let mut network_errors = NetworkErrorScanner::default();
+        network_errors.look(b"could not resolve host");
         for _ in 0..100 {
-            trouble.look(&[b'x'; 1000]);
+            network_errors.look(&[b'x'; 1000]);
         }
-        assert!(!trouble.seen() && trouble.tail.len() <= 4 * KEPT);
+        assert!(!network_errors.seen() && network_errors.tail.len() <= 4 * KEPT);
         let long = [vec![b'x'; 1 << 20], b"Network is unreachable".to_vec()].concat();
-        trouble.look(&long);
-        assert!(trouble.seen());
+        network_errors.look(&long);
+        assert!(network_errors.seen());
     }
 }

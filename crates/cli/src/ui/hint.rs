@@ -11,13 +11,13 @@ pub(crate) fn hint(error: &Error) -> Option<Cow<'_, str>> {
     match error.condition() {
         // A hint that is not the condition's own says more about this failure.
         Some(condition) if library == condition.hint() => {
-            in_own_words(condition).or(library.map(Cow::Borrowed))
+            command_line_hint(condition).or(library.map(Cow::Borrowed))
         }
         _ => library.map(Cow::Borrowed),
     }
 }
 
-fn in_own_words(condition: &Condition) -> Option<Cow<'static, str>> {
+fn command_line_hint(condition: &Condition) -> Option<Cow<'static, str>> {
     Some(match condition {
         Condition::StoreDamaged => {
             "`bastide snapshot verify` says which snapshots and files are affected".into()
@@ -95,6 +95,54 @@ fn in_own_words(condition: &Condition) -> Option<Cow<'static, str>> {
         }
         Condition::LoopbackMissing => {
             "use `--isolation namespaces`, which has a loopback of its own".into()
+        }
+        Condition::NoPoints => {
+            "`bastide checkpoint ID` makes one; `--journal` makes one of every command".into()
+        }
+        Condition::NothingToUndo => {
+            "`bastide checkpoint` makes a point; `--journal` makes one of every command".into()
+        }
+        Condition::PointMissing => "`bastide log ID` lists them".into(),
+        Condition::PointThinned => {
+            "`--journal-keep` keeps more, `bastide snapshot save ID@POINT` one for ever".into()
+        }
+        Condition::TerminalOpen(id, process) => format!(
+            "processes end before files are replaced: leave the terminal, or `bastide kill {id} {process}`"
+        )
+        .into(),
+        Condition::PointRangeMalformed => {
+            "write A..B with points of `bastide log`, `0` for the beginning".into()
+        }
+        Condition::PointDamaged => "`bastide snapshot verify` says what else is missing".into(),
+        Condition::EditsUnattributed => {
+            "nothing was changed: only a session with `--journal` tells your edits from \
+             those of its commands; `bastide restore` brings single files back"
+            .into()
+        }
+        Condition::EditsInTheWay => {
+            "nothing was changed; `bastide checkpoint` keeps what is there now, and can \
+             be followed by this"
+            .into()
+        }
+        Condition::CommandEndUnseen => {
+            "in a folder of yours, what it changed cannot be told from what you changed; \
+             `bastide restore` brings single files back"
+            .into()
+        }
+        Condition::ChangedSinceUndo => {
+            "`bastide checkpoint` keeps what is there now, and gives up what was undone".into()
+        }
+        Condition::NothingInCommon => {
+            "a session can take over what was changed in its forks: `bastide fork`".into()
+        }
+        Condition::PolicyUnnamed => "give it one: `--policy FILE`, or `--allow HOST`".into(),
+        Condition::PolicyMissing => "create one with `--policy FILE` or `--allow HOST`".into(),
+        Condition::PathNotInPoint(point) => {
+            format!("`bastide diff ID {point}..` says what is different since").into()
+        }
+        Condition::ApprovalMissing(id) => format!("`bastide net show {id}` says what does").into(),
+        Condition::SessionNotRunning(id) => {
+            format!("`bastide resume {id}` has it run again").into()
         }
         _ => return None,
     })

@@ -1,9 +1,11 @@
 //! `bastide agent`: runs, what comes of them, and what is refused.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use bastide_sbx_stand_in::StandIn;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -20,13 +22,13 @@ pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
 }
 
 /// A home, and beside it a repository that has one commit.
-pub(crate) struct Scene {
+pub(crate) struct Setting {
     pub(crate) home: Home,
     pub(crate) folder: TempDir,
     pub(crate) work: PathBuf,
 }
 
-impl Scene {
+impl Setting {
     pub(crate) fn new() -> Self {
         let home = Home::new();
         let folder = tempfile::tempdir().unwrap();
@@ -86,7 +88,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for Setting {
     fn drop(&mut self) {
         drop(fs::remove_dir_all(self.agents()));
     }
@@ -111,7 +113,7 @@ const CHANGE: &str = "echo three >> README.md; mkdir d; echo new > d/new";
 fn a_change_is_the_same_wherever_the_agent_works() {
     let mut diffs = Vec::new();
     for mode in ["in-place", "worktree", "clone"] {
-        let scene = Scene::new();
+        let scene = Setting::new();
         let report = scene.report(&["--mode", mode, "--output", "d/new"], CHANGE);
         let keys: Vec<_> = report.as_object().unwrap().keys().map(String::as_str).collect();
         let mut want = [
@@ -150,7 +152,7 @@ fn a_change_is_the_same_wherever_the_agent_works() {
         diffs.push(report["diff"].as_str().unwrap().to_owned());
     }
     assert!(diffs.iter().all(|diff| *diff == diffs[0]), "{diffs:?}");
-    let fresh = Scene::new();
+    let fresh = Setting::new();
     fs::write(fresh.folder.path().join("patch"), &diffs[0]).unwrap();
     git(&fresh.work, &["apply", "../patch"]);
     assert_eq!(fs::read_to_string(fresh.work.join("d/new")).unwrap(), "new\n");
@@ -158,7 +160,7 @@ fn a_change_is_the_same_wherever_the_agent_works() {
 
 #[test]
 fn exits_as_the_agent_does_and_leaves_nothing() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     let cases: &[(&[&str], &str, i32)] = &[
         (&[], "exit 3", 3),
         (&[], "kill -TERM $$", 143),
@@ -174,7 +176,7 @@ fn exits_as_the_agent_does_and_leaves_nothing() {
 
 #[test]
 fn shows_steps_as_they_come_and_a_table_at_the_end() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     let file = scene.agent_file(
         "name = \"steps\"\n[command]\nprogram = \"sh\"\nargs = [\"-c\"]\nversion = [\"echo\", \"steps 7\"]\n\
          json = [\"-u\"]\n[stream]\nformat = \"jsonl\"\nusage = [\"usage\"]\ncost = [\"cost\"]\n\
@@ -206,7 +208,7 @@ fn shows_steps_as_they_come_and_a_table_at_the_end() {
 
 #[test]
 fn a_missing_program_is_127_and_what_to_install() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     let file = scene.agent_file(
         "name = \"gone\"\n[command]\nprogram = \"no-such-agent\"\ninstall = \"npm install it\"\n",
     );
@@ -223,7 +225,7 @@ fn a_missing_program_is_127_and_what_to_install() {
 
 #[test]
 fn a_missing_key_is_named_before_anything_starts_and_one_that_is_passed_is_said() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     let file = scene.agent_file(
         "name = \"keyed\"\nhosts = [\"api.example:443\"]\n[command]\nprogram = \"sh\"\nargs = [\"-c\"]\n\
          [[credentials]]\nenv = \"SOME_KEY\"\nservice = \"some\"\nrequired = true\n",
@@ -252,9 +254,44 @@ fn a_missing_key_is_named_before_anything_starts_and_one_that_is_passed_is_said(
     assert!(text(&output.stderr).contains("key=k2"), "{}", text(&output.stderr));
 }
 
+/// Places and keys of an agent's file are the policy of its network, with their ports as every agent here names them.
+#[test]
+fn an_agent_reaches_what_its_file_names_and_its_key_stays_outside() {
+    let scene = Setting::new();
+    let file = scene.agent_file(
+        "name = \"keyed\"\nhosts = [\"docs.example:443\"]\n[command]\nprogram = \"sh\"\nargs = [\"-c\"]\n\
+         [[credentials]]\nenv = \"SOME_KEY\"\nservice = \"some\"\nhosts = [\"api.example:443\"]\nrequired = true\n",
+    );
+    let line = "echo key=$SOME_KEY; env | grep -c kept-outside; \
+                for name in docs api other; do getent hosts $name.example || echo no $name; done";
+    let arguments = [
+        "agent",
+        "run",
+        "--agent-file",
+        &file,
+        "--workspace",
+        scene.work(),
+        "--network",
+        "policy",
+        "--",
+        line,
+    ];
+    let output = scene.home.command(&arguments).env("SOME_KEY", "kept-outside").output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("key=bst-secret-") && !said.contains("kept-outside"), "{said}");
+    for host in ["docs.example", "api.example"] {
+        let is_answer = |line: &str| line.contains("198.1") && line.ends_with(host);
+        assert!(said.lines().any(is_answer), "{host}: {said}");
+    }
+    assert!(said.contains("no other") && !said.contains("no api"), "{said}");
+    assert!(!said.contains("SOME_KEY is inside"), "{said}");
+    scene.assert_clean();
+}
+
 #[test]
 fn what_cannot_be_is_refused_with_the_reason_and_changes_nothing() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     let bare = scene.folder.path().join("bare");
     git(&scene.work, &["clone", "-q", "--bare", scene.work(), bare.to_str().unwrap()]);
     let plain = scene.folder.path().join("plain");
@@ -320,7 +357,7 @@ fn what_cannot_be_is_refused_with_the_reason_and_changes_nothing() {
 
 #[test]
 fn odd_folders_work() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     let plain = scene.folder.path().join("plain");
     fs::create_dir(&plain).unwrap();
     fs::write(plain.join("a"), "x\n").unwrap();
@@ -349,7 +386,7 @@ fn odd_folders_work() {
 /// Agents keep transcripts, settings and caches in the home of their user.
 #[test]
 fn what_an_agent_keeps_for_itself_is_no_part_of_the_change() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     let line = "echo state > ~/.state && cat ~/.state && case $HOME in $PWD*) exit 9;; esac";
     for mode in ["in-place", "worktree", "clone"] {
         let report = scene.report(&["--mode", mode], line);
@@ -363,7 +400,7 @@ fn what_an_agent_keeps_for_itself_is_no_part_of_the_change() {
 /// A home that was asked for is the agent's, and a command's.
 #[test]
 fn a_home_that_was_asked_for_is_the_home() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     scene.report(&["--env", "HOME=/tmp/mine"], "printf %s \"$HOME\" > told");
     assert_eq!(fs::read_to_string(scene.work.join("told")).unwrap(), "/tmp/mine");
     let line = ["sh", "-c", "printf %s \"$HOME\""];
@@ -391,9 +428,23 @@ fn agents_are_listed_and_shown() {
 }
 
 /// The recipes of `docs/agents.md`, one after the other in a fresh repository.
+/// A search path with what the page calls and a test has not: agents, and Docker's `sbx`.
+fn stand_ins(folder: &Path) -> String {
+    let sbx = StandIn::install(&folder.join("sbx"), "0.45.1").unwrap();
+    let agents = sbx.programs();
+    fs::create_dir(&agents).unwrap();
+    for name in ["claude", "codex"] {
+        let script = format!("#!/bin/sh\ntest \"$1\" = --version || echo {name} >> fixed-by\n");
+        fs::write(agents.join(name), script).unwrap();
+        fs::set_permissions(agents.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    format!("{}:{}:/usr/local/bin:/usr/bin:/bin", sbx.bin().display(), agents.display())
+}
+
 #[test]
 fn the_recipes_of_the_page_work() {
-    let scene = Scene::new();
+    let scene = Setting::new();
+    let programs = stand_ins(scene.folder.path());
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/agents.md");
     let page = fs::read_to_string(page).unwrap();
     let blocks = page.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
@@ -408,11 +459,14 @@ fn the_recipes_of_the_page_work() {
     let mut shell = scene.home.wrapped(shell, &[]);
     shell.env("TOOL", env!("CARGO_BIN_EXE_bastide")).current_dir(&scene.work);
     shell.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_PAGER", "cat");
+    shell.env("PATH", programs).env("ANTHROPIC_API_KEY", "one").env("OPENAI_API_KEY", "another");
     let output = shell.output().unwrap();
     let (shown, said) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{shown}\n{said}");
     assert!(said.contains("edit: a"), "{said}");
     assert!(scene.work.join("a").exists() && scene.work.join("notes.txt").exists());
+    let fixed = fs::read_to_string(scene.work.join("fixed-by")).unwrap();
+    assert_eq!(fixed, "claude\ncodex\ncodex\n");
     let branches = git(&scene.work, &["branch", "--list", "try-*", "fix"]);
     assert_eq!(branches.lines().count(), 3, "{branches}");
 }

@@ -4,12 +4,12 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::agent::{Scene, git};
+use crate::agent::{Setting, git};
 use crate::harness::{count, end, kill, pass, text, until};
 
 #[test]
 fn an_interrupted_agent_ends_and_its_change_is_collected() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     let line = "echo begun > begun; sleep 7701@";
     let arguments = scene.arguments(&["--json", "--mode", "worktree", "--branch", "b"], line);
     let child = scene.home.command(&arguments).spawn().unwrap();
@@ -26,7 +26,7 @@ fn an_interrupted_agent_ends_and_its_change_is_collected() {
 
 #[test]
 fn the_best_of_several_is_named_and_passed_its_check() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     let line = "head -c 1 /dev/urandom | od -An -tu1 > number; cat number number number > more";
     let check = "test $(($(cat number) % 2)) = 0";
     let options = ["--best-of", "3", "--check", check, "--branch", "try", "--json"];
@@ -56,7 +56,7 @@ fn the_best_of_several_is_named_and_passed_its_check() {
 /// Ctrl-C ends every run of several, and nothing of them is left.
 #[test]
 fn interrupted_runs_side_by_side_all_end_and_leave_nothing() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     let line = "echo begun > begun; sleep 7702@";
     let options = ["--best-of", "3", "--check", "true", "--branch", "try"];
     let child = scene.home.command(&scene.arguments(&options, line)).spawn().unwrap();
@@ -76,7 +76,7 @@ fn interrupted_runs_side_by_side_all_end_and_leave_nothing() {
 /// Wherever the runner is killed, a sweep leaves the repository and the machine as they were.
 #[test]
 fn a_sweep_takes_back_what_a_killed_runner_left() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     let rounds = u32::try_from(count(100)).unwrap();
     let refs = git(&scene.work, &["for-each-ref"]);
     let line = "echo x > new; echo y >> README.md; seq 1000 > many";

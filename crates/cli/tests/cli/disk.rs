@@ -124,8 +124,8 @@ fn removes_a_session_that_filled_the_disk_it_is_kept_on() {
     say(&["rm", &id]);
     assert_eq!(say(&["exec", &other, "--", "echo", "alive"]), "alive\n");
     assert_eq!(say(&["run", "--", "echo", "again"]), "again\n");
-    let told = say(&["events", &id, "--json"]);
-    assert!(told.contains("\"deleting\"") && told.contains("\"late\":true"), "{told}");
+    let reported = say(&["events", &id, "--json"]);
+    assert!(reported.contains("\"deleting\"") && reported.contains("\"late\":true"), "{reported}");
     say(&["rm", &other]);
     assert_eq!(say(&["ls"]), "");
     assert_eq!(say(&["audit", "verify", &id]).lines().count(), 1);
@@ -147,9 +147,9 @@ fn makes_room_on_the_disk_it_is_kept_on() {
     say(&["files", "rm", &id, "big"]);
     assert_eq!(say(&["exec", &id, "--", "sh", "-c", "ls; echo alive"]), "alive\n");
     // It is on record, with that it was told late.
-    let told = say(&["events", &id, "--json"]);
-    let told = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let late: Vec<_> = told.filter(|record| record["data"]["late"] == true).collect();
+    let reported = say(&["events", &id, "--json"]);
+    let reported = reported.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let late: Vec<_> = reported.filter(|record| record["data"]["late"] == true).collect();
     let what = |record: &Value, key: &str| record[key].as_str().map(str::to_owned);
     assert!(late.iter().any(|record| what(record, "op").as_deref() == Some("rm")), "{late:?}");
     let attached = late.iter().any(|record| what(record, "state").as_deref() == Some("attached"));

@@ -1,6 +1,8 @@
 //! Every operation on a file that a verb makes in its home fails once, in every way it can: no panic, no
 //! session lost that nobody removed, the true reason, and the verb works once the fault is gone.
 
+mod journal;
+
 use std::fs;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
@@ -9,7 +11,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use crate::harness::{Home, text};
-use crate::inject::{self, Call, Fault, Traced};
+use crate::inject::{self, Call, Fault, Outcome, Traced};
 
 /// How many faults of a verb a plain run injects.
 const SAMPLE: usize = 10;
@@ -23,12 +25,12 @@ fn failures(call: &Call) -> &'static [i32] {
 }
 
 /// A home with a session that nobody removes, which has something to lose.
-struct Scene {
+struct Setting {
     home: Home,
     witness: String,
 }
 
-impl Scene {
+impl Setting {
     fn new() -> Self {
         let home = Home::new();
         let witness = home.create();
@@ -84,27 +86,27 @@ impl Scene {
     }
 
     /// Whoever was not meant noticed nothing.
-    fn check_witness(&self, told: &str) {
-        assert_eq!(self.state(&self.witness).as_deref(), Some("running"), "{told}");
-        assert_eq!(self.content(&self.witness), "witness\n", "{told}");
+    fn check_witness(&self, reported: &str) {
+        assert_eq!(self.state(&self.witness).as_deref(), Some("running"), "{reported}");
+        assert_eq!(self.content(&self.witness), "witness\n", "{reported}");
     }
 }
 
 /// Whether it succeeded. If not, it said why: with the reason that was injected, and one of the names of what was at
 /// fault.
-fn is_done(output: &Output, errno: i32, names: &[String], told: &str) -> bool {
+fn is_done(output: &Output, errno: i32, names: &[String], reported: &str) -> bool {
     let said = text(&output.stderr);
-    assert!(!said.contains("panicked"), "{told}: {said}");
+    assert!(!said.contains("panicked"), "{reported}: {said}");
     let code = output.status.code();
-    assert!(matches!(code, Some(0 | 125)), "{told}: {:?}: {said}", output.status);
+    assert!(matches!(code, Some(0 | 125)), "{reported}: {:?}: {said}", output.status);
     if code == Some(0) {
         return true;
     }
     let reason = io::Error::from_raw_os_error(errno).to_string();
     let reason = reason.split(" (os error").next().unwrap();
-    assert!(said.contains(reason), "{told}: no word of `{reason}` in {said:?}");
+    assert!(said.contains(reason), "{reported}: no word of `{reason}` in {said:?}");
     let is_named = names.iter().any(|name| said.contains(name));
-    assert!(is_named, "{told}: none of {names:?} in {said:?}");
+    assert!(is_named, "{reported}: none of {names:?} in {said:?}");
     false
 }
 
@@ -113,11 +115,11 @@ fn is_done(output: &Output, errno: i32, names: &[String], told: &str) -> bool {
 /// `prepare` makes what the verb is about, and gives its arguments; `check` is told whether the verb
 /// succeeded, and finds out whether that is true.
 fn inject_all(
-    prepare: impl Fn(&Scene) -> Vec<String>,
-    check: impl Fn(&Scene, &[String], &Output, bool, &str),
+    prepare: impl Fn(&Setting) -> Vec<String>,
+    check: impl Fn(&Setting, &[String], &Output, bool, &str),
 ) {
-    let mut scene = Scene::new();
-    let run = |scene: &Scene, verb: &[String], fault| {
+    let mut scene = Setting::new();
+    let run = |scene: &Setting, verb: &[String], fault| {
         let verb: Vec<&str> = verb.iter().map(String::as_str).collect();
         scene.traced(&verb, fault)
     };
@@ -125,38 +127,87 @@ fn inject_all(
     let counted = run(&scene, &verb, None);
     assert_eq!(counted.output.status.code(), Some(0), "{}", text(&counted.output.stderr));
     check(&scene, &verb, &counted.output, true, "without a fault");
-    let all: Vec<Fault> = (1..)
+    let all: Vec<(usize, i32)> = (1..)
         .zip(&counted.calls)
-        .flat_map(|(at, call)| failures(call).iter().map(move |errno| Fault { at, errno: *errno }))
+        .flat_map(|(at, call)| failures(call).iter().map(move |errno| (at, *errno)))
         .collect();
     assert!(all.len() > SAMPLE, "{:?}", counted.calls);
+    let mut wrong = 0;
+    sample(&all, &mut wrong, |(at, errno), seed| {
+        let verb = prepare(&scene);
+        let traced = run(&scene, &verb, Some(Fault { at, outcome: Outcome::Errno(errno) }));
+        let reason = io::Error::from_raw_os_error(errno);
+        // Threads take turns as they like: it may be another call than was counted, or none.
+        let call = traced.calls.get(at - 1).cloned();
+        let names = scene.names(&verb, call.as_ref());
+        let call = call.map(|Call { name, path }| format!("{name} of {}", path.display()));
+        let reported = format!("seed {seed}: {verb:?} with {reason} at call {at}, {call:?}");
+        let checked = panic::catch_unwind(AssertUnwindSafe(|| {
+            let is_done = is_done(&traced.output, errno, &names, &reported);
+            check(&scene, &verb, &traced.output, is_done, &reported);
+            scene.check_witness(&reported);
+        }));
+        if checked.is_err() {
+            // Others may be wrong in other ways.
+            scene = Setting::new();
+        }
+        checked.is_ok()
+    });
+    assert_eq!(wrong, 0, "so many faults were reported or dealt with wrongly");
+}
+
+/// Kills the tool at each of its calls, or at as many as fit a plain run. `check` is told whether it came to its end all
+/// the same.
+fn kill_at_all(
+    prepare: impl Fn(&Setting) -> Vec<String>,
+    check: impl Fn(&Setting, &[String], bool, &str),
+) {
+    let mut scene = Setting::new();
+    let run = |scene: &Setting, verb: &[String], fault| {
+        let verb: Vec<&str> = verb.iter().map(String::as_str).collect();
+        scene.traced(&verb, fault)
+    };
+    let verb = prepare(&scene);
+    let counted = run(&scene, &verb, None);
+    assert_eq!(counted.output.status.code(), Some(0), "{}", text(&counted.output.stderr));
+    check(&scene, &verb, true, "without a kill");
+    let all: Vec<usize> = (1..=counted.calls.len()).collect();
+    let mut wrong = 0;
+    sample(&all, &mut wrong, |at, seed| {
+        let verb = prepare(&scene);
+        let traced = run(&scene, &verb, Some(Fault { at, outcome: Outcome::Killed }));
+        let call = traced.calls.get(at - 1);
+        let call = call.map(|Call { name, path }| format!("{name} of {}", path.display()));
+        let reported = format!("seed {seed}: {verb:?} killed at call {at}, {call:?}");
+        let checked = panic::catch_unwind(AssertUnwindSafe(|| {
+            check(&scene, &verb, traced.output.status.code() == Some(0), &reported);
+            scene.check_witness(&reported);
+        }));
+        if checked.is_err() {
+            scene = Setting::new();
+        }
+        checked.is_ok()
+    });
+    assert_eq!(wrong, 0, "so many kills lost something");
+}
+
+/// Tries all of them, or as many as fit a plain run, chosen by the seed; counts those that were wrong.
+#[expect(clippy::print_stderr, reason = "a full run says how far it is")]
+fn sample<T: Copy>(all: &[T], wrong: &mut usize, mut is_right: impl FnMut(T, usize) -> bool) {
     let is_full = std::env::var_os("BASTIDE_TEST_FULL").is_some();
     let seed = std::env::var_os("BASTIDE_TEST_SEED");
     let seed = seed.and_then(|seed| seed.to_str()?.parse().ok());
     let seed: usize = seed.unwrap_or(std::process::id() as usize);
-    let step = if is_full { 1 } else { all.len() / SAMPLE };
-    let mut wrong = 0;
-    for fault in all.into_iter().skip(if is_full { 0 } else { seed % step }).step_by(step) {
-        let verb = prepare(&scene);
-        let traced = run(&scene, &verb, Some(fault));
-        let reason = io::Error::from_raw_os_error(fault.errno);
-        // Threads take turns as they like: it may be another call than was counted, or none.
-        let call = traced.calls.get(fault.at - 1);
-        let names = scene.names(&verb, call);
-        let call = call.map(|Call { name, path }| format!("{name} of {}", path.display()));
-        let told = format!("seed {seed}: {verb:?} with {reason} at call {}, {call:?}", fault.at);
-        let checked = panic::catch_unwind(AssertUnwindSafe(|| {
-            let is_done = is_done(&traced.output, fault.errno, &names, &told);
-            check(&scene, &verb, &traced.output, is_done, &told);
-            scene.check_witness(&told);
-        }));
-        if checked.is_err() {
-            // Others may be wrong in other ways.
-            wrong += 1;
-            scene = Scene::new();
+    let step = if is_full { 1 } else { all.len().div_ceil(SAMPLE) };
+    let count = all.len();
+    let chosen = all.iter().enumerate();
+    for (number, one) in chosen.skip(if is_full { 0 } else { seed % step }).step_by(step) {
+        if is_full && number % 100 == 0 {
+            // It is long: whoever ends it learns how far it came.
+            eprintln!("fault {number} of {count}, {wrong} wrong");
         }
+        *wrong += usize::from(!is_right(*one, seed));
     }
-    assert_eq!(wrong, 0, "so many faults were told or dealt with wrongly");
 }
 
 fn owned(words: &[&str]) -> Vec<String> {
@@ -167,17 +218,21 @@ fn owned(words: &[&str]) -> Vec<String> {
 fn creates_or_says_why_not() {
     inject_all(
         |_| owned(&["create"]),
-        |scene, _, output, is_done, told| {
+        |scene, _, output, is_done, reported| {
             let id = text(&output.stdout).trim().to_owned();
             if is_done {
-                assert_eq!(scene.state(&id).as_deref(), Some("running"), "{told}");
-                assert_eq!(scene.home.say(&["exec", &id, "--", "echo", "up"]), "up\n", "{told}");
+                assert_eq!(scene.state(&id).as_deref(), Some("running"), "{reported}");
+                assert_eq!(
+                    scene.home.say(&["exec", &id, "--", "echo", "up"]),
+                    "up\n",
+                    "{reported}"
+                );
             } else {
-                assert_eq!(id, "", "{told}");
+                assert_eq!(id, "", "{reported}");
             }
             let others = scene.states().into_iter().filter(|(id, _)| *id != scene.witness);
             for (id, state) in others {
-                assert!(is_done || state == "failed", "{told}: {id} is {state}");
+                assert!(is_done || state == "failed", "{reported}: {id} is {state}");
                 scene.home.say(&["rm", &id]);
             }
             let again = scene.home.create();
@@ -196,16 +251,16 @@ fn stops_or_says_why_not() {
             scene.write(&id, "kept");
             vec!["stop".to_owned(), id]
         },
-        |scene, verb, _, is_done, told| {
+        |scene, verb, _, is_done, reported| {
             let id = verb[1].as_str();
             let state = scene.state(id);
             if is_done {
-                assert_eq!(state.as_deref(), Some("stopped"), "{told}");
+                assert_eq!(state.as_deref(), Some("stopped"), "{reported}");
             }
-            assert!(state.is_some(), "{told}");
+            assert!(state.is_some(), "{reported}");
             scene.home.say(&["stop", id]);
             scene.home.say(&["resume", id]);
-            assert_eq!(scene.content(id), "kept", "{told}");
+            assert_eq!(scene.content(id), "kept", "{reported}");
         },
     );
 }
@@ -219,15 +274,15 @@ fn resumes_or_says_why_not() {
             scene.home.say(&["stop", &id]);
             vec!["resume".to_owned(), id]
         },
-        |scene, verb, _, is_done, told| {
+        |scene, verb, _, is_done, reported| {
             let id = verb[1].as_str();
             let state = scene.state(id);
             if is_done {
-                assert_eq!(state.as_deref(), Some("running"), "{told}");
+                assert_eq!(state.as_deref(), Some("running"), "{reported}");
             }
-            assert!(state.is_some(), "{told}");
+            assert!(state.is_some(), "{reported}");
             scene.home.say(&["resume", id]);
-            assert_eq!(scene.content(id), "kept", "{told}");
+            assert_eq!(scene.content(id), "kept", "{reported}");
         },
     );
 }
@@ -241,20 +296,20 @@ fn saves_or_says_why_not() {
             scene.write(&scene.witness, &format!("round {}", round.get()));
             owned(&["snapshot", "save", &scene.witness, "--name", "kept"])
         },
-        |scene, _, _, is_done, told| {
-            let restored = |told: &str| {
+        |scene, _, _, is_done, reported| {
+            let restored = |reported: &str| {
                 scene.write(&scene.witness, "other");
                 scene.home.say(&["snapshot", "restore", &scene.witness, "kept"]);
                 let content = scene.content(&scene.witness);
-                assert_eq!(content, format!("round {}", round.get()), "{told}");
+                assert_eq!(content, format!("round {}", round.get()), "{reported}");
             };
             if is_done {
-                restored(told);
+                restored(reported);
             }
             scene.write(&scene.witness, &format!("round {}", round.get()));
             scene.home.say(&["snapshot", "verify"]);
             scene.home.say(&["snapshot", "save", &scene.witness, "--name", "kept"]);
-            restored(told);
+            restored(reported);
             scene.write(&scene.witness, "witness\n");
         },
     );
@@ -269,12 +324,15 @@ fn restores_or_says_why_not() {
             scene.write(&scene.witness, "other");
             owned(&["snapshot", "restore", &scene.witness, "kept"])
         },
-        |scene, _, _, is_done, told| {
+        |scene, _, _, is_done, reported| {
             let content = scene.content(&scene.witness);
-            assert!(content == "saved" || (!is_done && content == "other"), "{told}: {content}");
+            assert!(
+                content == "saved" || (!is_done && content == "other"),
+                "{reported}: {content}"
+            );
             scene.home.say(&["snapshot", "verify"]);
             scene.home.say(&["snapshot", "restore", &scene.witness, "kept"]);
-            assert_eq!(scene.content(&scene.witness), "saved", "{told}");
+            assert_eq!(scene.content(&scene.witness), "saved", "{reported}");
             scene.write(&scene.witness, "witness\n");
         },
     );
@@ -288,14 +346,14 @@ fn removes_or_says_why_not() {
             let id = others.map_or_else(|| scene.subject("gone"), |(id, _)| id);
             vec!["rm".to_owned(), id]
         },
-        |scene, verb, _, is_done, told| {
+        |scene, verb, _, is_done, reported| {
             let id = verb[1].as_str();
             if is_done {
-                assert_eq!(scene.state(id), None, "{told}");
+                assert_eq!(scene.state(id), None, "{reported}");
             }
             scene.home.say(&["rm", id]);
-            assert_eq!(scene.state(id), None, "{told}");
-            assert_eq!(scene.home.folders(), [scene.witness.as_str()], "{told}");
+            assert_eq!(scene.state(id), None, "{reported}");
+            assert_eq!(scene.home.folders(), [scene.witness.as_str()], "{reported}");
         },
     );
 }
@@ -310,7 +368,7 @@ fn with_descriptors(home: &Home, count: u32, arguments: &[&str]) -> Output {
 
 #[test]
 fn takes_nothing_for_ended_that_it_cannot_look_at() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     let mut refused = 0;
     for count in 3..40 {
         let listed = with_descriptors(&scene.home, count, &["ls", "--json"]);
@@ -342,7 +400,7 @@ fn takes_nothing_for_ended_that_it_cannot_look_at() {
 
 #[test]
 fn says_that_a_session_with_a_damaged_state_is_not_saved() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     let state = scene.home.path().join("sessions").join(&scene.witness).join("state.json");
     for damage in [Some("{\"type\": 7}"), Some(""), Some("{\"half\": "), None] {
         let good = fs::read(&state).unwrap();

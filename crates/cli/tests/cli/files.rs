@@ -136,8 +136,8 @@ fn changes_files_one_by_one() {
     assert_eq!(home.run(&["files", "rm", &id, "a"]).status.code(), Some(125));
     // For programs.
     let put = home.feed(&["files", "put", "--json", &id, "a/bytes"], b"\xff");
-    let told: serde_json::Value = serde_json::from_slice(&put.stdout).unwrap();
-    assert_eq!(told, json!({"id": id, "path": "a/bytes"}));
+    let reported: serde_json::Value = serde_json::from_slice(&put.stdout).unwrap();
+    assert_eq!(reported, json!({"id": id, "path": "a/bytes"}));
     let read = home.json(&["files", "cat", "--json", &id, "a/bytes"]);
     assert_eq!((&read["content_b64"], &read["path"]), (&json!("/w=="), &json!("a/bytes")));
     let read = home.json(&["files", "cat", "--json", &id, "a/file"]);
@@ -145,8 +145,8 @@ fn changes_files_one_by_one() {
     assert_eq!(home.json(&["files", "mkdir", "--json", &id, "a/c"])["path"], "a/c");
     assert_eq!(home.json(&["files", "rm", "--json", &id, "a/c"])["path"], "a/c");
     let refused = home.run(&["files", "rm", "--json", &id, "a/c"]);
-    let told: serde_json::Value = serde_json::from_slice(&refused.stderr).unwrap();
-    assert!(told["error"]["code"].is_string(), "{told}");
+    let reported: serde_json::Value = serde_json::from_slice(&refused.stderr).unwrap();
+    assert!(reported["error"]["code"].is_string(), "{reported}");
     home.say(&["files", "rm", "-r", &id, "a"]);
     assert_eq!(home.run(&["files", "cat", &id, "a/file"]).status.code(), Some(125));
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -184,6 +185,30 @@ fn says_that_there_is_no_network() {
     );
     let (_, said) = complaint(&home, &["run", "--", "sh", "-c", "echo other >&2; exit 1"]);
     assert_eq!(said, "other\n");
+}
+
+/// What is installed from nowhere is given up at once: trying again, `pip` would take 13 s.
+#[test]
+fn gives_up_at_once_where_nothing_can_be_installed_from() {
+    let home = Home::new();
+    let id = home.create();
+    let pip = |arguments: &[&str]| {
+        let began = Instant::now();
+        let line = [&["exec", &id, "--", "python3", "-m", "pip"], arguments].concat();
+        (home.run(&line), began.elapsed())
+    };
+    // What Python takes to start counts for nothing: on a machine that others use, that is a second by itself.
+    let (output, starting) = pip(&["--version"]);
+    if !output.status.success() {
+        eprintln!("skipped: pip is not installed: {}", text(&output.stderr));
+        return;
+    }
+    let (output, took) = pip(&["install", "--target", "libraries", "six"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("network of this session is `none`"), "{said}");
+    let most = starting + Duration::from_secs(2);
+    assert!(took < most, "pip took {took:?}, of which {starting:?} to start");
 }
 
 #[test]

@@ -16,7 +16,16 @@ pub(crate) use sys::Call;
 pub(crate) struct Fault {
     /// Counted from one, over all threads of the tool.
     pub(crate) at: usize,
-    pub(crate) errno: i32,
+    pub(crate) outcome: Outcome,
+}
+
+/// What happens instead of a call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Outcome {
+    /// It fails with this reason.
+    Errno(i32),
+    /// The tool is killed.
+    Killed,
 }
 
 /// A run of the tool.

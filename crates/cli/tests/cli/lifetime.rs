@@ -176,9 +176,9 @@ fn publishes_a_port_that_stays_where_it_is() {
         let mut stream = TcpStream::connect(address.trim()).unwrap();
         stream.set_read_timeout(Some(SOON)).unwrap();
         stream.write_all(b"you").unwrap();
-        let mut heard = String::new();
-        stream.read_to_string(&mut heard).unwrap();
-        assert_eq!(heard, "hello you");
+        let mut received = String::new();
+        stream.read_to_string(&mut received).unwrap();
+        assert_eq!(received, "hello you");
     }
     let endpoint = home.json(&["port", "--json", &id, "8000"]);
     assert_eq!(endpoint["url"], format!("http://{}/", address.trim()));

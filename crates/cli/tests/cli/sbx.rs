@@ -13,13 +13,13 @@ use tempfile::TempDir;
 use crate::harness::{Home, SOON, count, end, fed, pass, text};
 
 /// A home, a stand-in and a repository with one commit.
-struct Scene {
+struct Setting {
     home: Home,
     folder: TempDir,
     stand_in: StandIn,
 }
 
-impl Scene {
+impl Setting {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let stand_in = StandIn::install(&folder.path().join("sbx"), "0.45.1").unwrap();
@@ -72,7 +72,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for Setting {
     fn drop(&mut self) {
         drop(Command::new(self.stand_in.program()).args(["rm", "-f", "--all"]).output());
         drop(fs::remove_dir_all(format!("{}-agents", self.home.path().display())));
@@ -81,7 +81,7 @@ impl Drop for Scene {
 
 #[test]
 fn a_session_lives_as_anywhere_else() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     assert_eq!(scene.say(&["run", "--backend", "sbx", "--", "echo", "hello"]), "hello");
     assert_eq!(scene.left(), 0);
     let failed = scene.run(&["run", "--backend", "sbx", "--", "sh", "-c", "exit 7"]);
@@ -105,7 +105,7 @@ fn a_session_lives_as_anywhere_else() {
 
 #[test]
 fn a_session_takes_room_until_it_is_stopped() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     fs::write(scene.home.path().join("config.toml"), "max_sessions = 1\n").unwrap();
     let id = scene.say(&["create", "--backend", "sbx"]);
     let refused = scene.run(&["create"]);
@@ -147,7 +147,7 @@ fn same(output: &Output) -> Value {
 #[test]
 fn a_run_gives_the_same_on_every_backend() {
     let run = |backend: &[&str], docker: Option<&str>| {
-        let scene = Scene::new();
+        let scene = Setting::new();
         let words = [&["agent", "run", "shell", "--json"][..], backend, &["--", CHANGE]].concat();
         let mut command = scene.command(&words);
         if let Some(host) = docker {
@@ -170,7 +170,7 @@ fn a_run_gives_the_same_on_every_backend() {
 /// Wherever the runner is killed, a sweep leaves nothing at `sbx`, and the repository as it was.
 #[test]
 fn a_sweep_takes_back_what_a_killed_runner_left_at_sbx() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     let rounds = u32::try_from(count(100)).unwrap();
     let line = "echo x > new; seq 1000 > many";
     let options = ["--sbx-secret", "openai=SOME_KEY", "--sbx-oauth", "openai"];
@@ -225,7 +225,7 @@ fn a_sweep_takes_back_what_a_killed_runner_left_at_sbx() {
 
 #[test]
 fn secrets_of_the_machine_are_asked_for_by_that_name() {
-    let scene = Scene::new();
+    let scene = Setting::new();
     let none = scene.run(&["sbx", "secret", "has", "openai", "--json"]);
     assert_eq!(none.status.code(), Some(1), "{}", text(&none.stderr));
     let missing = scene.run(&["sbx", "secret", "check", "codex"]);

@@ -52,11 +52,11 @@ impl KeepAlive {
     ///
     /// [`ErrorKind::BackendLost`] if the machine has ended already.
     pub fn release(self) -> Result<()> {
-        self.let_go()
+        self.release_shared()
     }
 
     /// As [`release`](Self::release), where somebody else still has this.
-    pub(crate) fn let_go(&self) -> Result<()> {
+    pub(crate) fn release_shared(&self) -> Result<()> {
         self.held.release().map_err(|error| {
             Error::new(ErrorKind::BackendLost, "the machine ended while it was made")
                 .with_source(error)
@@ -99,7 +99,7 @@ impl Drop for KeepAlive {
 }
 
 /// Keeps other threads from making or ending what ties machines to this process.
-pub(crate) fn hold() -> impl Any {
+pub(crate) fn lock_for_fork() -> impl Any {
     DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -5,6 +5,7 @@
 //! and nothing is lost by a kill. Who has to wait takes a ticket, a file in `queue` of the home that is locked for as long
 //! as somebody waits. Tickets are served by their numbers; one that nobody holds any more is passed over.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -211,12 +212,12 @@ fn no_room(
 ) -> Result<Error> {
     let used_room = used_room(state, None, config)?;
     let others = waiting.saturating_sub(usize::from(was_queued));
-    let patience = match wait {
+    let time_limit = match wait {
         Some(wait) if !wait.is_zero() => format!(" after {:.1} s", wait.as_secs_f64()),
         _ => String::new(),
     };
     let message = format!(
-        "there is no room for another session{patience}: {} run, and {others} more wait for room",
+        "there is no room for another session{time_limit}: {} run, and {others} more wait for room",
         used_room.sessions
     );
     Ok(Error::new(ErrorKind::LimitExceeded, message)
@@ -289,6 +290,7 @@ impl Queue<'_> {
             };
             let number = waiting.max(drawn).checked_add(1).ok_or(io::ErrorKind::InvalidData)?;
             lock.write_all_at(&number.to_le_bytes(), 0)?;
+            self.remove_unnamed()?;
             let path = self.folder.join(format!("{number:020}"));
             // It has its name once it is locked: nobody takes it for one that was left behind.
             let unnamed = path.with_extension(std::process::id().to_string());
@@ -300,6 +302,17 @@ impl Queue<'_> {
             Ok(Ticket { path, number, _lock: lock })
         };
         draw().map_err(|error: io::Error| self.failed(&error))
+    }
+
+    /// Removes what those left who were killed before their ticket had its name: only one draws at a time.
+    fn remove_unnamed(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            if number_of(&entry.file_name()).is_none() {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     /// How many wait who came before this one, or at all. Tickets that nobody holds any more are removed.
@@ -331,16 +344,34 @@ impl Queue<'_> {
         };
         let mut numbers = Vec::new();
         for entry in entries {
-            numbers.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
+            numbers.extend(number_of(&entry?.file_name()));
         }
         numbers.sort_unstable();
         Ok(numbers)
     }
 }
 
+/// The number of a ticket, by the name of its file.
+fn number_of(name: &OsStr) -> Option<u64> {
+    name.to_str()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn removes_what_was_left_of_a_ticket_by_whoever_was_killed() {
+        let home = tempfile::tempdir().unwrap();
+        let queue = Queue { home: home.path(), folder: home.path().join(QUEUE) };
+        let lock = queue.lock().await.unwrap();
+        let first = queue.draw(&lock).unwrap();
+        let left = first.path.with_extension("4711");
+        fs::write(&left, "").unwrap();
+        let second = queue.draw(&lock).unwrap();
+        assert!(!left.exists(), "it stays for ever");
+        assert_eq!(queue.ahead_of(Some(&second)).unwrap(), 1, "who waits is not touched");
+    }
 
     #[tokio::test]
     async fn serves_tickets_in_order_and_passes_over_those_nobody_holds() {

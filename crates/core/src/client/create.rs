@@ -1,6 +1,6 @@
 //! Making sessions, and bringing their machines up.
 
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use bastide_model::{Manifest, SessionState};
 use bastide_proto::GuestPathError;
 use uuid::Uuid;
 
+use super::removal::remove_owned_root;
 use super::{
     Client, CreateOptions, DEFAULT_ROOT, ForkSource, admission, declared, events, grants, lease,
     path_policy, reserved_paths, storage,
@@ -21,7 +22,7 @@ use crate::backend::{Booted, Machine, MachineSpec, Retained, SessionId};
 use crate::compat::pty::PtyProcesses;
 use crate::compat::raise;
 use crate::events::BoundSession;
-use crate::link::{Link, MuxLink};
+use crate::link::{Link, link_of};
 use crate::session::environment::{environment, search_path};
 use crate::session::lifecycle::{
     ConcurrencyLimits, Lifecycle, Limits, Preserved, ProgressListener, SessionConfig,
@@ -92,7 +93,7 @@ impl Client {
         let id = match options.id {
             Some(id) => {
                 // A session of this name that its lease deleted must be on record as gone before there is another.
-                self.settle_deletions().await;
+                self.finish_deletions().await;
                 id
             }
             None => SessionId::random(),
@@ -109,7 +110,7 @@ impl Client {
         };
         let checked = manifest.check_mount_boundaries(Some(stored.type_name()));
         let checked = checked.and_then(|()| mounts::check(self.backend.as_ref(), &manifest));
-        checked.map_err(|error| error.at_edge(manifest.holds_mount_authority()))?;
+        checked.map_err(|error| error.redacted_if(manifest.holds_mount_authority()))?;
         let mut spec = MachineSpec::new(root_of(&manifest)?);
         spec.network = options.network;
         spec.isolation = options.isolation;
@@ -180,6 +181,10 @@ impl Client {
         let folder = self.state.reserve(&record).await?;
         drop(admitted);
         let id = record.id.clone();
+        if let Err(error) = self.settle_before(&id).await {
+            self.undo(&folder, None, &record, true).await;
+            return Err(error);
+        }
         if let Some(name) = &start.name
             && let Err(error) = self.state.give_name(name, &id).await
         {
@@ -219,19 +224,28 @@ impl Client {
         mut start: Start,
     ) -> Result<Session> {
         let (is_new, starts) = (start.is_new, start.starts);
-        if let Some(root) = &record.owned_root
-            && let Err(error) = make_private(root, is_new)
-        {
-            // What is at the root is not ours to clear.
-            if is_new {
-                drop(self.backend.discard(folder.path()).await);
+        if let Some(root) = &record.owned_root {
+            let failed = |error| raise::workspace_start(root.to_string_lossy()).with_source(error);
+            if let Err(error) = make_private(root, is_new) {
+                // What is at the root is not ours to clear.
+                if is_new {
+                    drop(self.backend.discard(folder.path()).await);
+                }
+                return Err(failed(error));
             }
-            return Err(raise::workspace_start(root.to_string_lossy()).with_source(error));
+            if let Err(error) = folder.note_owned_root(root) {
+                if is_new {
+                    // Nothing is in it yet.
+                    drop(fs::remove_dir(root));
+                }
+                self.undo(&folder, None, &record, is_new).await;
+                return Err(failed(error));
+            }
         }
         // What was stopped, or ended, ends with nobody.
         let mut before = record.clone();
         before.tied = false;
-        folder.settle().map_err(|error| {
+        folder.write_origin().map_err(|error| {
             let path = folder.path().display().to_string();
             let message = format!("cannot start session {} in {path}: {error}", record.id);
             Error::new(ErrorKind::Io, message).with_context("path", path)
@@ -274,26 +288,32 @@ impl Client {
                 Some(connection) => connection,
                 None => self.backend.connect(&machine).await?,
             };
-            let link = MuxLink::connect_at(connection, machine.protocol).await?;
-            let link: Arc<dyn Link> = Arc::new(link);
+            let lives_by_it = keep_alive.is_some();
+            let link = link_of(&self.backend, &machine, connection, lives_by_it).await?;
             let mut session = self.session(record.clone(), machine.clone(), link, start)?;
             match starts {
                 true => session.start().await?,
                 false => session.remember()?,
             }
-            let stamp = folder.write(&record)?;
+            let deleted = || {
+                let message = format!("session {} was deleted while it was made", record.id);
+                Error::new(ErrorKind::Cancelled, message)
+            };
+            let stamp = folder.write(&record).map_err(|error| match error.is_not_found() {
+                true => deleted(),
+                false => error,
+            })?;
             // It has all its time left once it is whole.
             lease::begin(self.backend.as_ref(), &machine, record.lease.as_ref()).await?;
             // Whoever wants the session gone says so first and looks at the record then; so one of
             // both sees the other.
-            if folder.is_unwanted() {
-                let message = format!("session {} was deleted while it was made", record.id);
-                return Err(Error::new(ErrorKind::Cancelled, message));
+            if folder.has_tombstone() {
+                return Err(deleted());
             }
             // From here on the session does not need this process any more.
             session.keep_alive = match keep_alive.take() {
                 Some(keep_alive) if !record.tied => {
-                    session.let_go_by_link().await?;
+                    session.detach_by_link().await?;
                     keep_alive.release()?;
                     None
                 }
@@ -310,7 +330,7 @@ impl Client {
             }
             Err(error) => {
                 self.undo(&folder, Some(&machine), &record, is_new).await;
-                if !is_new && !folder.is_unwanted() {
+                if !is_new && !folder.has_tombstone() {
                     // It is what it was before. Where that cannot be written it has ended, and has its
                     // files either way.
                     drop(folder.write(&before));
@@ -329,14 +349,18 @@ impl Client {
         record: &Record,
         is_new: bool,
     ) {
+        if let (Some(root), true) = (&record.owned_root, is_new)
+            && folder.owns_root(root)
+            && remove_owned_root(self.backend.as_ref(), machine, root).await.is_err()
+        {
+            // The record stays with it: a sweep finishes both.
+            return;
+        }
         match machine {
             Some(machine) if is_new => drop(self.backend.destroy(machine).await),
             Some(machine) => drop(self.backend.stop(machine).await),
             None if is_new => drop(self.backend.discard(folder.path()).await),
             None => {}
-        }
-        if let (Some(root), true) = (&record.owned_root, is_new) {
-            drop(self.backend.remove_tree(root).await);
         }
     }
 
@@ -366,7 +390,7 @@ impl Client {
             dependencies: self.dependencies.template_copy(),
             progress: start.progress,
             is_callers: record.spec.host_workspace.is_some() && record.owned_root.is_none(),
-            is_host_folder: record.spec.host_workspace.is_some(),
+            host_folder: record.spec.host_workspace.clone(),
             is_tied: record.tied,
             keeper: match start.origin {
                 Some(origin) => Arc::new(origin),
@@ -421,11 +445,12 @@ pub(super) fn root_of(manifest: &Manifest) -> Result<bastide_proto::GuestPath> {
         true => format!("/{}", root.as_str().trim_start_matches('/')),
         false => root.to_string(),
     };
-    root.parse().map_err(|error| {
-        if error == GuestPathError::NotAbsolute {
-            return raise::value_error("sandbox workspace root must be absolute");
+    root.parse().map_err(|error: GuestPathError| match error {
+        GuestPathError::NotAbsolute => {
+            raise::value_error("sandbox workspace root must be absolute")
         }
-        raise::value_error(format!("manifest root {:?}: {error}", manifest.root))
+        GuestPathError::Nul => raise::value_error("embedded null byte"),
+        _ => raise::value_error(format!("manifest root {:?}: {error}", manifest.root)),
     })
 }
 

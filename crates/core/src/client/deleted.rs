@@ -2,29 +2,57 @@
 
 use serde_json::json;
 
+use tokio::time::Instant;
+
 use super::Client;
+use super::removal::busy;
 use crate::Result;
+use crate::backend::SessionId;
 use crate::events::audit_folder;
-use crate::state::Deletion;
+use crate::state::{AGAIN, BUSY, Deletion, DeletionAttempt};
 
 impl Client {
     /// Does what is left to do about sessions that their leases deleted: removes what the home's store has of them, and puts
     /// their ends on record. What cannot be done now is done by whoever comes next.
-    pub async fn settle_deletions(&self) {
+    pub async fn finish_deletions(&self) {
         for deletion in self.state.deletions().unwrap_or_default() {
-            if self.settle(&deletion).await.is_ok_and(|is_settled| is_settled) {
-                deletion.settle();
+            if self.finish(&deletion).await.is_ok_and(|is_settled| is_settled) {
+                deletion.finish();
             }
         }
     }
 
+    /// Does so for the session that had this name before, whose folder the caller has just made: until then somebody else
+    /// may be at it, and would take what the new session keeps for the old one's.
+    pub(super) async fn settle_before(&self, id: &SessionId) -> Result<()> {
+        let deadline = Instant::now() + BUSY;
+        let deletion = loop {
+            match self.state.deletion(id)? {
+                DeletionAttempt::Ours(deletion) => break deletion,
+                DeletionAttempt::Missing => return Ok(()),
+                DeletionAttempt::Taken if Instant::now() < deadline => {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                DeletionAttempt::Taken => return Err(busy(id)),
+            }
+        };
+        if self.settle_gone(&deletion).await? {
+            deletion.finish();
+        }
+        Ok(())
+    }
+
     /// Whether nothing is left to do.
-    async fn settle(&self, deletion: &Deletion) -> Result<bool> {
-        let Deletion { id, end, .. } = deletion;
-        // Its warden is not done with it yet.
-        if self.state.path_of(id).exists() {
+    async fn finish(&self, deletion: &Deletion) -> Result<bool> {
+        // Its warden is not done with it yet, or another session has its name.
+        if self.state.path_of(&deletion.id).exists() {
             return Ok(false);
         }
+        self.settle_gone(deletion).await
+    }
+
+    async fn settle_gone(&self, deletion: &Deletion) -> Result<bool> {
+        let Deletion { id, end, .. } = deletion;
         let store = self.state.store()?;
         store.forget_points(id.as_str())?;
         // What it was kept in while it was stopped is of no use without it.

@@ -11,7 +11,7 @@ use crate::egress::{
     Answer, Approval, Egress, EgressRequest, EgressResponse, EgressStatus, PendingFlow, no_policy,
 };
 use crate::state::{Record, Stage, Transition, TransitionAttempt};
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, ErrorKind, Result};
 
 impl Client {
     /// The network of a new session, if it has a policy.
@@ -29,7 +29,7 @@ impl Client {
             (NetworkAccess::Policy, None) => {
                 let message = "the network `policy` needs a policy";
                 Err(Error::new(ErrorKind::InvalidInput, message)
-                    .with_hint("give it one: `--policy FILE`, or `--allow HOST`"))
+                    .with_condition(Condition::PolicyUnnamed))
             }
             (network, Some(_)) => {
                 let network = network.as_str();
@@ -116,7 +116,7 @@ impl Client {
         let waiting = waiting.ok_or_else(|| {
             let message = format!("nothing waits under number {number} in session {id}");
             Error::new(ErrorKind::NotFound, message)
-                .with_hint(format!("`bastide net show {id}` says what does"))
+                .with_condition(Condition::ApprovalMissing(id.to_string()))
         })?;
         let egress = record.spec.egress.as_mut().ok_or_else(|| no_policy(id))?;
         self.ask_done(id, &request).await?;
@@ -138,7 +138,7 @@ impl Client {
         let mut record = self.record(id)?;
         let before = record.spec.egress.take().ok_or_else(|| no_policy(id))?;
         let mut egress = Egress::new(policy, self.backend.home(), &self.environment).await?;
-        egress.go_on_from(&before);
+        egress.inherit_placeholders(&before);
         let own = egress.own.to_value();
         // What cannot be put on record is not begun; what came of it is told apart.
         self.audit(id, "changing_network_policy", || json!({"policy": own})).await?;
@@ -206,7 +206,7 @@ impl Client {
         let machine = record.machine.as_ref().filter(|_| record.stage == Stage::Running);
         let Some(machine) = machine else {
             return Err(Error::new(ErrorKind::Conflict, format!("session {id} does not run"))
-                .with_hint(format!("`bastide resume {id}` has it run again")));
+                .with_condition(Condition::SessionNotRunning(id.to_string())));
         };
         match networks.ask(machine, request).await? {
             Some(EgressResponse::Refused { message }) => {

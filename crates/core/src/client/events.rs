@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Client;
 use super::removal::shut_down;
-use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
+use crate::backend::{Machine, MachineExit, MachineStatus, SessionId};
 use crate::events::{
     Auditor, BoundSession, EventOptions, Recorder, Redactor, Secret, forget_notes, is_storage_full,
 };
@@ -53,7 +53,7 @@ impl Client {
         let audited = self.audit(session.id(), "attached", || up(session)).await;
         match (audited, &session.events) {
             (Err(error), Some(events)) if is_storage_full(&error) => {
-                events.owe_state("attached", up(session));
+                events.defer_state("attached", up(session));
                 Ok(())
             }
             (audited, _) => audited,
@@ -89,7 +89,7 @@ impl Client {
             None => Ok(started),
             Some(error) => {
                 // The failure to tell is the one that counts.
-                drop(shut_down(self.backend.as_ref(), &self.state, &started.machine).await);
+                drop(shut_down(self.backend.as_ref(), &self.state, &started.machine, None).await);
                 Err(error)
             }
         }
@@ -129,7 +129,7 @@ impl Client {
     }
 
     /// Puts on record how a session ended when nobody was there, which is seen only now.
-    pub(super) async fn audit_late_end(&self, id: &SessionId, end: &MachineEnd) -> Result<()> {
+    pub(super) async fn audit_late_end(&self, id: &SessionId, end: &MachineExit) -> Result<()> {
         let data = || {
             json!({
                 "late": true,
@@ -146,7 +146,7 @@ impl Client {
         &self,
         id: &SessionId,
         why: &str,
-        end: Option<MachineEnd>,
+        end: Option<MachineExit>,
         removed: &Result<()>,
     ) {
         if let Some(end) = end {
@@ -175,12 +175,12 @@ impl Client {
         session: &BoundSession,
         life: &Lifecycle,
     ) -> Result<Option<Arc<Recorder>>> {
-        if !self.events.is_heard() {
+        if !self.events.has_listeners() {
             return Ok(None);
         }
         let secrets = credentials(&life.state().manifest);
         let auditor = self.auditor(session.id());
-        let auditor = auditor.map(|auditor| auditor.under(&session.machine.receipt));
+        let auditor = auditor.map(|auditor| auditor.with_receipt(&session.machine.receipt));
         let secrets = self.events.secrets.iter().cloned().chain(secrets);
         Recorder::new(&self.events, session, auditor, Redactor::new(secrets))
     }

@@ -14,9 +14,9 @@ use crate::journal::{ForkOrigin, JournalContext, JournalLog, begin_fork, read_lo
 use crate::session::lifecycle::Preserved;
 use crate::snapshot::store::points::PointOwner;
 use crate::snapshot::store::{Store, StoreSnapshot, Tree};
-use crate::snapshot::{Saved, SnapshotKeeper, Workspace};
+use crate::snapshot::{Saved, SnapshotStorage, Workspace};
 use crate::state::Record;
-use crate::{Error, ErrorKind, Result, Session};
+use crate::{Condition, Error, ErrorKind, Result, Session};
 
 /// How many forks are made at once.
 const AT_ONCE: usize = 8;
@@ -32,7 +32,7 @@ pub(super) struct ForkSource {
     session: String,
     tree: String,
     /// Saves the fork itself.
-    keeper: Arc<dyn SnapshotKeeper>,
+    keeper: Arc<dyn SnapshotStorage>,
 }
 
 impl ForkSource {
@@ -46,9 +46,9 @@ impl ForkSource {
 }
 
 #[async_trait]
-impl SnapshotKeeper for ForkSource {
-    fn keeps_nothing(&self) -> bool {
-        self.keeper.keeps_nothing()
+impl SnapshotStorage for ForkSource {
+    fn is_noop(&self) -> bool {
+        self.keeper.is_noop()
     }
 
     async fn is_restorable(&self, _workspace: &Workspace<'_>) -> Result<bool> {
@@ -183,7 +183,7 @@ impl Client {
         record.concurrency = from.concurrency;
         record.journal = from.journal;
         // A lease that was taken from the other since is none of this one's.
-        let is_free = session.lease().await.is_ok_and(|lease| !lease.is_limited());
+        let is_free = session.lease().status().await.is_ok_and(|lease| !lease.is_limited());
         record.lease = from.lease.filter(|_| !is_free);
         let uuid = uuid_of(&id)?;
         let is_stored = match session.snapshot() {
@@ -223,7 +223,7 @@ impl Client {
         let folder: PathBuf = self.state.path_of(id);
         if self.state.record(id)?.is_none() {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no session {id}"))
-                .with_hint("`bastide ls` lists them"));
+                .with_condition(Condition::SessionMissing));
         }
         read_log(&folder)
     }

@@ -6,15 +6,12 @@ use bastide_proto::warden::{LeaseState, LeaseUpdate};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-pub use bastide_proto::warden::LeaseEnd;
+pub use bastide_proto::warden::ExpiryAction;
 
 use super::Client;
 use crate::backend::{Backend, Machine, MachineStatus, SessionId};
-use crate::events::Finished;
-use crate::link::MuxLink;
-use crate::session::usage::{self, Usage};
-use crate::state::{Record, Stage};
-use crate::{Condition, Error, ErrorKind, Result, Session};
+use crate::state::Record;
+use crate::{Condition, Error, ErrorKind, Result};
 
 /// How much time a session has at least that is about to be saved.
 const WHILE_SAVING: Duration = Duration::from_secs(60 * 60);
@@ -38,7 +35,7 @@ pub struct LeaseOptions {
     pub idle: Option<Duration>,
     /// What happens at its end.
     #[serde(default)]
-    pub then: LeaseEnd,
+    pub then: ExpiryAction,
 }
 
 impl LeaseOptions {
@@ -58,7 +55,7 @@ impl LeaseOptions {
 
     /// Has that happen at its end.
     #[must_use]
-    pub fn then(mut self, then: LeaseEnd) -> Self {
+    pub fn then(mut self, then: ExpiryAction) -> Self {
         self.then = then;
         self
     }
@@ -88,10 +85,45 @@ pub struct LeaseChange {
     /// After how long a time in which nothing happens it ends.
     pub idle: Option<Duration>,
     /// What happens at its end.
-    pub then: Option<LeaseEnd>,
+    pub then: Option<ExpiryAction>,
 }
 
 impl LeaseChange {
+    /// Takes the lease away, but for what else is asked for.
+    #[must_use]
+    pub fn forget(mut self) -> Self {
+        self.forget = true;
+        self
+    }
+
+    /// Leaves so much time from now on.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Leaves so much time at least: a lease that lasts longer is not shortened.
+    #[must_use]
+    pub fn at_least(mut self, ttl: Duration) -> Self {
+        self.at_least = true;
+        self.ttl(ttl)
+    }
+
+    /// Ends the session when nothing has happened for so long.
+    #[must_use]
+    pub fn idle(mut self, idle: Duration) -> Self {
+        self.idle = Some(idle);
+        self
+    }
+
+    /// Has that happen at its end.
+    #[must_use]
+    pub fn then(mut self, then: ExpiryAction) -> Self {
+        self.then = Some(then);
+        self
+    }
+
     fn update(self) -> LeaseUpdate {
         LeaseUpdate {
             forget: self.forget,
@@ -112,7 +144,7 @@ pub struct LeaseStatus {
     /// After how long a time in which nothing happens it ends, if it does.
     pub idle: Option<Duration>,
     /// What happens at its end.
-    pub then: LeaseEnd,
+    pub then: ExpiryAction,
 }
 
 impl LeaseStatus {
@@ -131,43 +163,6 @@ impl From<LeaseState> for LeaseStatus {
     }
 }
 
-impl Session {
-    /// Changes the lease of the session, and says what it is then.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Unsupported`] where nobody on this host keeps the session alive, and for sessions that an
-    /// earlier version started; [`ErrorKind::InvalidInput`] for no time at all.
-    pub async fn change_lease(&self, change: LeaseChange) -> Result<LeaseStatus> {
-        let scope = self.extension("lease", || described(&change));
-        let work = changed(self.backend.as_ref(), &self.machine, change);
-        scope.record(work, |_| Finished::extension(json!({}))).await
-    }
-
-    /// Gives the session so much time from now on, whatever it had.
-    ///
-    /// # Errors
-    ///
-    /// As [`change_lease`](Self::change_lease).
-    pub async fn extend_lease(&self, ttl: Duration) -> Result<LeaseStatus> {
-        self.change_lease(LeaseChange { ttl: Some(ttl), ..LeaseChange::default() }).await
-    }
-
-    /// The lease of the session.
-    ///
-    /// # Errors
-    ///
-    /// As [`change_lease`](Self::change_lease).
-    pub async fn lease(&self) -> Result<LeaseStatus> {
-        changed(self.backend.as_ref(), &self.machine, LeaseChange::default()).await
-    }
-
-    /// What an error really says: a guest that does not answer any more may have ended with the lease of its session.
-    pub async fn explain(&self, error: Error) -> Error {
-        explain(self.backend.as_ref(), &self.machine, error).await
-    }
-}
-
 impl Client {
     /// Refuses a lease that nobody would keep.
     pub(super) fn check_lease(&self, lease: Option<&LeaseOptions>) -> Result<()> {
@@ -179,29 +174,7 @@ impl Client {
         }
     }
 
-    /// What a session that runs used since its machine was started. Asking is no use of the session: nothing is put on
-    /// record, and an idle session stays idle.
-    ///
-    /// # Errors
-    ///
-    /// As [`attach`](Self::attach) and [`Session::usage`].
-    pub async fn usage(&self, id: &SessionId) -> Result<Usage> {
-        let record = self.record(id)?;
-        let (Stage::Running, Some(machine)) = (record.stage, &record.machine) else {
-            let message = format!("session {id} does not run");
-            return Err(Error::new(ErrorKind::Conflict, message));
-        };
-        let connected = async {
-            let connection = self.backend.connect(machine).await?;
-            MuxLink::connect_at(connection, machine.protocol).await
-        };
-        match connected.await {
-            Ok(link) => usage::of_session(self.backend.as_ref(), machine, &link).await,
-            Err(error) => Err(self.better(machine, error).await),
-        }
-    }
-
-    /// As [`Session::explain`], for a session that this process attached to.
+    /// As [`Session::explain`](crate::Session::explain), for a session that this process attached to.
     pub async fn explain(&self, id: &SessionId, error: Error) -> Error {
         match self.record(id) {
             Ok(Record { machine: Some(machine), .. }) => {
@@ -217,7 +190,7 @@ impl Client {
     }
 
     /// Says more than that nobody answers, if more is known.
-    pub(super) async fn better(&self, machine: &Machine, error: Error) -> Error {
+    pub(super) async fn with_exit_reason(&self, machine: &Machine, error: Error) -> Error {
         let Ok(MachineStatus::Ended(end)) = self.backend.inspect(machine).await else {
             return error;
         };
@@ -238,7 +211,7 @@ impl Client {
     }
 }
 
-async fn explain(backend: &dyn Backend, machine: &Machine, error: Error) -> Error {
+pub(crate) async fn explain(backend: &dyn Backend, machine: &Machine, error: Error) -> Error {
     if !matches!(error.kind(), ErrorKind::AgentLost | ErrorKind::BackendLost) {
         return error;
     }
@@ -270,28 +243,28 @@ pub(super) async fn begin(
 
 /// Keeps the lease of a session that is about to be saved and stopped from ending it meanwhile: whoever stops a session
 /// wants its files kept.
-pub(crate) async fn hold_off(backend: &dyn Backend, machine: &Machine) {
+pub(crate) async fn suspend_expiry(backend: &dyn Backend, machine: &Machine) {
     let status = changed(backend, machine, LeaseChange::default()).await;
     if status.is_ok_and(|status| status.is_limited()) {
-        let (ttl, then) = (Some(WHILE_SAVING), Some(LeaseEnd::Stop));
-        let change = LeaseChange { ttl, then, at_least: true, ..LeaseChange::default() };
+        let change = LeaseChange::default().at_least(WHILE_SAVING).then(ExpiryAction::Stop);
         // Without it the lease runs out as it would have.
         drop(changed(backend, machine, change).await);
     }
 }
 
-async fn changed(
+pub(crate) async fn changed(
     backend: &dyn Backend,
     machine: &Machine,
     change: LeaseChange,
 ) -> Result<LeaseStatus> {
-    LeaseOptions { ttl: change.ttl, idle: change.idle, then: LeaseEnd::default() }.validate()?;
+    LeaseOptions { ttl: change.ttl, idle: change.idle, then: ExpiryAction::default() }
+        .validate()?;
     let leases = backend.leases().ok_or_else(|| unsupported(backend.name()))?;
     Ok(leases.update(machine, change.update()).await?.into())
 }
 
 /// What a lease is, for the record of what happened.
-pub(super) fn described(change: &LeaseChange) -> serde_json::Value {
+pub(crate) fn described(change: &LeaseChange) -> serde_json::Value {
     let millis = |time: Option<Duration>| time.map(to_millis);
     json!({
         "forget": change.forget,
@@ -348,7 +321,8 @@ mod tests {
 
     #[test]
     fn is_kept_in_milliseconds_and_read_back() {
-        let lease = LeaseOptions::default().ttl(Duration::from_secs(7200)).then(LeaseEnd::Delete);
+        let lease =
+            LeaseOptions::default().ttl(Duration::from_secs(7200)).then(ExpiryAction::Delete);
         let text = serde_json::to_string(&lease).unwrap();
         assert_eq!(text, r#"{"ttl":7200000,"then":"delete"}"#);
         assert_eq!(serde_json::from_str::<LeaseOptions>(&text).unwrap(), lease);

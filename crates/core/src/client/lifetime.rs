@@ -1,22 +1,21 @@
 //! Sessions that are there already: finding, stopping, resuming, deleting them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bastide_model::receipt::Receipt;
 use serde_json::json;
 
 use super::Client;
-use super::lease::{self, LeaseStatus};
-use super::removal::{
-    Removal, Stopped, being_removed, busy, check_backend, finish_removal, never_made, shut_down,
-};
-use crate::backend::{Machine, MachineEnd, MachineStatus, SessionId};
-use crate::link::{Link, MuxLink};
+use super::lease::LeaseStatus;
+use super::removal::{Removal, being_removed, check_backend, finish_removal, go_on};
+use crate::backend::{Machine, MachineExit, MachineStatus, SessionId};
+use crate::link::link_of;
 use crate::session::retry;
+use crate::snapshot::Progress;
 use crate::snapshot::store::{SaveOptions, SaveReport, Store};
-use crate::snapshot::{Progress, Saved};
-use crate::state::{Liveness, Record, SessionName, Stage, Summary, TransitionAttempt, is_unwanted};
+use crate::state::{
+    Liveness, Record, SessionName, Stage, Summary, TransitionAttempt, has_tombstone,
+};
 use crate::{Condition, Error, ErrorKind, Result, Session};
 
 /// How long a guest may take to answer before somebody finds out why.
@@ -92,7 +91,7 @@ pub struct SessionInfo {
     /// The guest's process id on this host, while it runs here.
     pub guest_pid: Option<u32>,
     /// How it ended, if it did.
-    pub end: Option<MachineEnd>,
+    pub end: Option<MachineExit>,
     /// When it ends by itself, while it runs and if that was asked after.
     pub lease: Option<LeaseStatus>,
     /// What is wrong with it, or why its state is unknown.
@@ -108,13 +107,20 @@ impl Client {
     /// - [`ErrorKind::Conflict`] if it is still being created, or is stopped.
     /// - [`ErrorKind::BackendLost`] if it has ended.
     pub async fn attach(&self, id: &SessionId) -> Result<Session> {
-        let record = self.record(id)?;
-        if is_unwanted(&self.state.path_of(id)) {
+        let mut record = self.record(id)?;
+        if has_tombstone(&self.state.path_of(id)) {
             return Err(being_removed(id));
+        }
+        if record.stage == Stage::Saving
+            && let TransitionAttempt::Ours(transition) = self.state.try_lock_transition(id)?
+        {
+            // Whoever was saving it is gone, and did not come to the end.
+            go_on(&self.state, id, &transition)?;
+            record = self.record(id)?;
         }
         let machine = match (record.stage, &record.machine) {
             (Stage::Running, Some(machine)) => machine.clone(),
-            (Stage::Stopping, _) => {
+            (Stage::Saving | Stage::Stopping, _) => {
                 let message = format!("session {id} is being stopped");
                 return Err(Error::new(ErrorKind::Conflict, message)
                     .with_condition(Condition::SessionBeingStopped(id.to_string())));
@@ -129,15 +135,18 @@ impl Client {
                 return Err(Error::new(ErrorKind::Conflict, message));
             }
         };
+        self.connect_to(record, machine).await
+    }
+
+    /// Goes on with a session, whatever its record says of its stage.
+    pub(super) async fn connect_to(&self, record: Record, machine: Machine) -> Result<Session> {
         let connected = async {
             let connection = self.backend.connect(&machine).await?;
-            let link = MuxLink::connect_at(connection, machine.protocol).await?;
-            let link: Arc<dyn Link> = Arc::new(link);
-            Ok(link)
+            link_of(&self.backend, &machine, connection, false).await
         };
         let connected = tokio::select! {
             connected = connected => connected,
-            hint = self.until_paused(&machine) => return Err(paused(id, &hint)),
+            hint = self.until_paused(&machine) => return Err(paused(&machine.id, &hint)),
         };
         match connected {
             Ok(link) => {
@@ -145,7 +154,7 @@ impl Client {
                 self.audit_attached(&session).await?;
                 Ok(session)
             }
-            Err(error) => Err(self.better(&machine, error).await),
+            Err(error) => Err(self.with_exit_reason(&machine, error).await),
         }
     }
 
@@ -156,7 +165,7 @@ impl Client {
     ///
     /// Fails if the home cannot be read.
     pub async fn list(&self) -> Result<Vec<SessionInfo>> {
-        self.settle_deletions().await;
+        self.finish_deletions().await;
         let mut found = Vec::new();
         let (summaries, unread) = self.state.summaries().await?;
         for summary in summaries {
@@ -225,95 +234,6 @@ impl Client {
         }
     }
 
-    /// Saves a session and ends all its processes. Its files are kept, and it can be
-    /// [resumed](Self::resume); it no longer ends with any process.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::NotFound`] if there is no such session. If it cannot be saved it is shut down
-    /// nevertheless, and the error says why it was not saved; but where files end with their machine
-    /// it goes on running.
-    pub async fn stop(&self, id: &SessionId) -> Result<Saved> {
-        loop {
-            let record = self.record(id)?;
-            if is_unwanted(&self.state.path_of(id)) {
-                return Err(being_removed(id));
-            }
-            let saved = match (record.stage, &record.machine) {
-                (Stage::Running, Some(machine)) => {
-                    if let Ok(MachineStatus::Paused { hint }) = self.backend.inspect(machine).await
-                    {
-                        // What is paused cannot be saved, and somebody wants to go on with it.
-                        return Err(paused(id, &hint));
-                    }
-                    self.audit(id, "stopping", || json!({})).await?;
-                    self.save_to_stop(id, machine).await
-                }
-                // It was saved before that was on record.
-                (Stage::Stopping, _) => Ok(Saved::default()),
-                (Stage::Starting | Stage::Running | Stage::Stopped, _) => {
-                    // Somebody may be making it, or starting it again.
-                    let _turn = match self.state.lock_transition(id).await? {
-                        TransitionAttempt::Ours(turn) => turn,
-                        TransitionAttempt::Missing => return Err(missing(id.as_str())),
-                        TransitionAttempt::Taken => return Err(busy(id)),
-                    };
-                    let now = self.record(id)?;
-                    match (now.stage, now.machine) {
-                        (Stage::Stopped, _) => return Ok(Saved::default()),
-                        (Stage::Running | Stage::Stopping, Some(_)) => continue,
-                        (Stage::Starting | Stage::Running | Stage::Stopping, _) => {
-                            return Err(never_made(id));
-                        }
-                    }
-                }
-            };
-            if saved.is_err() && !self.backend.keeps_files() {
-                // Its files would end with it.
-                let hint = "it goes on running; stop it again once that is mended, or remove it";
-                return saved.map_err(|error| error.with_hint(hint));
-            }
-            if let Some(machine) = &record.machine
-                && shut_down(self.backend.as_ref(), &self.state, machine).await? == Stopped::Missing
-            {
-                return Err(missing(id.as_str()));
-            }
-            self.audit(id, "stopped", || json!({})).await?;
-            return saved.map_err(|error| {
-                let why = "it was shut down all the same; its files are there until it is deleted";
-                error.with_hint(why)
-            });
-        }
-    }
-
-    async fn save_to_stop(&self, id: &SessionId, machine: &Machine) -> Result<Saved> {
-        lease::hold_off(self.backend.as_ref(), machine).await;
-        let saved = match retry::saving(|| self.attach_if_up(id, machine)).await {
-            Ok(Some(session)) => {
-                let saved = session.save().await;
-                let released = session.release_mounts().await;
-                saved.and_then(|saved| released.map(|()| saved))
-            }
-            Ok(None) => Ok(Saved::default()),
-            Err(error) => Err(error),
-        };
-        // One whose starter was killed at the last moment goes with it, and has nothing left to be
-        // asked for: what was saved is what it was started from.
-        if saved.is_err() && self.is_abandoned(machine).await {
-            return Ok(Saved::default());
-        }
-        saved
-    }
-
-    /// Goes on with a session to save it. One whose machine is gone has nothing left to be asked for.
-    async fn attach_if_up(&self, id: &SessionId, machine: &Machine) -> Result<Option<Session>> {
-        match self.backend.inspect(machine).await? {
-            MachineStatus::Running { .. } => self.attach(id).await.map(Some),
-            MachineStatus::Paused { hint } => Err(paused(id, &hint)),
-            MachineStatus::Broken { .. } | MachineStatus::Ended(_) => Ok(None),
-        }
-    }
-
     /// Saves the workspace of a running session as the snapshot `name`: [`SessionSnapshots::save`](crate::SessionSnapshots::save).
     /// If the backend is temporarily unavailable, it is retried at most twice.
     ///
@@ -363,14 +283,14 @@ impl Client {
                 Some(machine) => self.audit_deleting(machine).await.is_err(),
                 None => false,
             };
-            removal.carry_out().await?;
+            removal.execute().await?;
             if unrecorded {
                 self.audit(id, "deleting", || json!({ "late": true })).await?;
             }
         }
         match found {
             true => self.audit_deleted(id, json!({})).await?,
-            false => self.settle_deletions().await,
+            false => self.finish_deletions().await,
         }
         Ok(found)
     }
@@ -384,7 +304,7 @@ impl Client {
     pub(super) fn record(&self, id: &SessionId) -> Result<Record> {
         let Some(record) = self.state.record(id)? else {
             // Files without a record are listed as unknown, and why.
-            return Err(self.state.trouble_with(id).unwrap_or_else(|| missing(id.as_str())));
+            return Err(self.state.record_error(id).unwrap_or_else(|| missing(id.as_str())));
         };
         check_backend(self.backend.as_ref(), id, &record.backend)?;
         Ok(record)
@@ -395,7 +315,7 @@ impl Client {
         let kept = self.state.liveness(&summary.id) == Liveness::Kept;
         let mut trouble = None;
         let (status, guest_pid, end) = match (summary.stage, &summary.machine) {
-            _ if is_unwanted(&self.state.path_of(&summary.id)) => {
+            _ if has_tombstone(&self.state.path_of(&summary.id)) => {
                 (SessionStatus::Removing, None, None)
             }
             (Stage::Stopped, _) if !kept => (SessionStatus::Stopped, None, None),
@@ -404,6 +324,12 @@ impl Client {
                 _ => (SessionStatus::Stopping, None, None),
             },
             (Stage::Running, Some(machine)) => self.describe_machine(machine, &mut trouble).await,
+            (Stage::Saving, Some(machine)) => {
+                match self.describe_machine(machine, &mut trouble).await {
+                    (SessionStatus::Running, pid, end) => (SessionStatus::Stopping, pid, end),
+                    described => described,
+                }
+            }
             _ if kept => (SessionStatus::Starting, None, None),
             _ => (SessionStatus::Failed, None, None),
         };
@@ -427,7 +353,7 @@ impl Client {
         &self,
         machine: &Machine,
         trouble: &mut Option<String>,
-    ) -> (SessionStatus, Option<u32>, Option<MachineEnd>) {
+    ) -> (SessionStatus, Option<u32>, Option<MachineExit>) {
         match self.backend.inspect(machine).await {
             Ok(MachineStatus::Paused { hint }) => {
                 *trouble = Some(format!("session {} is paused: {hint}", machine.id));
@@ -435,7 +361,7 @@ impl Client {
             }
             Ok(MachineStatus::Running { guest_pid }) => (SessionStatus::Running, guest_pid, None),
             Ok(MachineStatus::Broken { why }) => {
-                (SessionStatus::Ended, None, Some(MachineEnd::unseen(why)))
+                (SessionStatus::Ended, None, Some(MachineExit::unrecorded(why)))
             }
             Ok(MachineStatus::Ended(end)) if end.is_expired() => {
                 (SessionStatus::Expired, None, Some(end))
@@ -459,12 +385,6 @@ impl Client {
             }
         }
     }
-
-    /// Whether a machine never came to live on without whoever started it.
-    async fn is_abandoned(&self, machine: &Machine) -> bool {
-        let status = self.backend.inspect(machine).await;
-        matches!(status, Ok(MachineStatus::Ended(end)) if end.is_abandoned())
-    }
 }
 
 impl SessionInfo {
@@ -487,7 +407,7 @@ impl SessionInfo {
     }
 }
 
-fn paused(id: &SessionId, hint: &str) -> Error {
+pub(super) fn paused(id: &SessionId, hint: &str) -> Error {
     Error::new(ErrorKind::Conflict, format!("session {id} is paused")).with_hint(hint)
 }
 

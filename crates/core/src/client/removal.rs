@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::backend::{Backend, Machine, SessionId};
 use crate::state::{
     AGAIN, BUSY, ClaimAttempt, Origin, Record, SessionFolder, Stage, State, Transition,
-    TransitionAttempt, mark_unwanted,
+    TransitionAttempt, is_owned_root, write_tombstone,
 };
 use crate::{Condition, Error, ErrorKind, Result};
 
@@ -61,14 +61,56 @@ pub(super) async fn hold(
     }
 }
 
-/// Ends a machine and puts on record that its session is stopped.
+/// Puts on record that a session is being saved whose files end with its machine. From then on nobody begins to use it, for
+/// what they write would be lost. `None` where files outlive machines, or the session is not up any more.
+pub(crate) async fn begin_saving(
+    backend: &dyn Backend,
+    state: &State,
+    machine: &Machine,
+) -> Result<Option<Transition>> {
+    if backend.keeps_files() {
+        return Ok(None);
+    }
+    let id = &machine.id;
+    let transition = match state.lock_transition(id).await? {
+        TransitionAttempt::Ours(transition) => transition,
+        TransitionAttempt::Missing => return Ok(None),
+        TransitionAttempt::Taken => return Err(busy(id)),
+    };
+    let Some(mut record) = state.record(id)? else { return Ok(None) };
+    let is_its = record.machine.as_ref().is_some_and(|known| known.state == machine.state);
+    if !is_its || !matches!(record.stage, Stage::Running | Stage::Saving) {
+        return Ok(None);
+    }
+    record.stage = Stage::Saving;
+    state.write(&record, &transition)?;
+    Ok(Some(transition))
+}
+
+/// Puts on record that a session goes on that could not be saved, or whose saving was interrupted.
+pub(crate) fn go_on(state: &State, id: &SessionId, transition: &Transition) -> Result<()> {
+    match state.record(id)? {
+        Some(mut record) if record.stage == Stage::Saving => {
+            record.stage = Stage::Running;
+            state.write(&record, transition)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Ends a machine and puts on record that its session is stopped. Whoever [saved](begin_saving) it has the turn already.
 pub(crate) async fn shut_down(
     backend: &dyn Backend,
     state: &State,
     machine: &Machine,
+    turn: Option<Transition>,
 ) -> Result<Stopped> {
     let id = &machine.id;
-    let transition = match state.lock_transition(id).await? {
+    let attempt = match turn {
+        Some(transition) => TransitionAttempt::Ours(transition),
+        None => state.lock_transition(id).await?,
+    };
+    let transition = match attempt {
         TransitionAttempt::Ours(transition) => transition,
         TransitionAttempt::Missing => {
             backend.stop(machine).await?;
@@ -81,11 +123,11 @@ pub(crate) async fn shut_down(
     match record.stage {
         Stage::Starting => return Err(never_made(id)),
         Stage::Stopped => return Ok(Stopped::Yes),
-        Stage::Running | Stage::Stopping if !is_its => {
+        Stage::Running | Stage::Saving | Stage::Stopping if !is_its => {
             backend.stop(machine).await?;
             return Ok(Stopped::Yes);
         }
-        Stage::Running | Stage::Stopping => {}
+        Stage::Running | Stage::Saving | Stage::Stopping => {}
     }
     // Whoever resumes it needs what is on record of it beside that it can be.
     state.sync_remembered(id)?;
@@ -129,7 +171,7 @@ impl<'a> Removal<'a> {
             check_backend(backend, id, &record.backend)?;
         }
         let is_tied = before.is_some_and(|record| record.tied);
-        let marked = mark_unwanted(&path, is_tied);
+        let marked = write_tombstone(&path, is_tied);
         if !marked.map_err(|error| not_removed(id, &path, &error))? {
             return Ok(None);
         }
@@ -150,13 +192,13 @@ impl<'a> Removal<'a> {
         state: &'a State,
         id: &'a SessionId,
         transition: Transition,
-    ) -> Self {
+    ) -> Result<Self> {
         let record = state.record(id).ok().flatten();
         // Looked at after the record, which may have been another's.
-        let is_gone = !transition.is_in_place();
+        let is_gone = !transition.is_in_place()?;
         let is_tied = record.as_ref().is_some_and(|record| record.tied);
         let (path, transition) = (state.path_of(id), Some(transition));
-        Self { backend, state, id, path, transition, record, is_tied, is_gone }
+        Ok(Self { backend, state, id, path, transition, record, is_tied, is_gone })
     }
 
     /// A removal of a session that the caller holds, which is announced now.
@@ -168,7 +210,7 @@ impl<'a> Removal<'a> {
         record: Option<Record>,
     ) -> Result<Self> {
         let (id, path) = (folder.id(), folder.path().to_owned());
-        mark_unwanted(&path, false).map_err(|error| not_removed(id, &path, &error))?;
+        write_tombstone(&path, false).map_err(|error| not_removed(id, &path, &error))?;
         let transition = Some(transition);
         let (is_tied, is_gone) = (false, false);
         Ok(Self { backend, state, id, path, transition, record, is_tied, is_gone })
@@ -180,11 +222,13 @@ impl<'a> Removal<'a> {
     }
 
     /// Ends everything of the session and removes it.
-    pub(crate) async fn carry_out(self) -> Result<()> {
+    pub(crate) async fn execute(self) -> Result<()> {
         if self.is_gone {
             return Ok(());
         }
-        let owned_root = self.owned_root()?;
+        if let Some(root) = self.owned_root()? {
+            remove_owned_root(self.backend, self.machine(), &root).await?;
+        }
         // While the folder is there: whoever has the name next has points of their own. Where that fails, the next
         // collection of garbage finds them.
         drop(self.state.store().and_then(|store| store.forget_points(self.id.as_str())));
@@ -192,11 +236,10 @@ impl<'a> Removal<'a> {
             Some(machine) => self.backend.destroy(machine).await?,
             None => self.backend.discard(&self.path).await?,
         }
-        if let Some(root) = owned_root {
-            self.backend.remove_tree(&root).await?;
-        }
         // What a machine on record did not lead to goes too, unless it is another session by now.
-        if self.transition.is_some_and(|transition| transition.is_in_place()) {
+        if let Some(transition) = &self.transition
+            && transition.is_in_place()?
+        {
             self.backend.discard(&self.path).await?;
         }
         // Whoever removes it puts that on record.
@@ -209,7 +252,7 @@ impl<'a> Removal<'a> {
     }
 
     /// The folder elsewhere that was made for this session, if it is really this session's: that of a
-    /// copy belongs to the original.
+    /// copy belongs to the original, and what was there before the session is somebody else's.
     fn owned_root(&self) -> Result<Option<PathBuf>> {
         let Some(record) = &self.record else { return Ok(None) };
         let Some(root) = record.owned_root.clone() else { return Ok(None) };
@@ -217,8 +260,25 @@ impl<'a> Removal<'a> {
             Some(machine) => self.backend.is_own(machine)?,
             None => Origin::of(&self.path).is_ok_and(|origin| origin == Origin::Here),
         };
-        Ok(is_own.then_some(root))
+        let noted = is_owned_root(&self.path, &root);
+        let noted = noted.map_err(|error| not_removed(self.id, &self.path, &error))?;
+        // A version that did not note it had made it by the time a machine was on record.
+        let is_made = noted.unwrap_or(record.machine.is_some());
+        Ok((is_own && is_made).then_some(root))
     }
+}
+
+/// Removes the folder elsewhere that was made for a session, once nothing runs in it. The session's own folder goes after it:
+/// whoever finishes a removal that was interrupted knows of both by the record there.
+pub(super) async fn remove_owned_root(
+    backend: &dyn Backend,
+    machine: Option<&Machine>,
+    root: &Path,
+) -> Result<()> {
+    if let Some(machine) = machine {
+        backend.stop(machine).await?;
+    }
+    backend.remove_tree(root).await
 }
 
 fn not_removed(id: &SessionId, path: &Path, error: &io::Error) -> Error {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::backend::MachineSpec;
-use crate::egress::FLOOR_FILE;
+use crate::egress::HOME_POLICY_FILE;
 use crate::events::AUDIT_FOLDER;
 use crate::{Error, ErrorKind, Result};
 
@@ -21,7 +21,7 @@ const OWN: &[&str] = &[
     "queue",
     "admission.lock",
     "config.toml",
-    FLOOR_FILE,
+    HOME_POLICY_FILE,
     "format",
     "engines",
     "kubernetes",

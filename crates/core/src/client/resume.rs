@@ -20,7 +20,7 @@ use crate::backend::{Grant, KeepAlive, Machine, MachineStatus, SessionId};
 use crate::compat::raise;
 use crate::link::Link;
 use crate::session::lifecycle::{Preserved, ProgressListener};
-use crate::state::{Record, Stage, Transition, TransitionAttempt, is_unwanted};
+use crate::state::{Record, Stage, Transition, TransitionAttempt, has_tombstone};
 use crate::{Condition, Error, ErrorKind, Result, Session, workspace};
 
 /// The options of resuming a session.
@@ -146,7 +146,7 @@ impl Client {
             drop(transition);
             turn.pause().await;
         };
-        let folder = folder.ok_or_else(|| missing(id.as_str()))?.under(transition);
+        let folder = folder.ok_or_else(|| missing(id.as_str()))?.with_transition(transition);
         let state = self.remembered_or_nameless(&record, options.manifest.as_ref())?;
         if state.is_mount_authority_redacted() {
             let message = format!("the keys of the mounts of session {id} are not on record");
@@ -182,7 +182,7 @@ impl Client {
             TransitionAttempt::Missing => return Err(missing(id.as_str())),
             TransitionAttempt::Taken => return Err(busy(id)),
         };
-        if is_unwanted(&self.state.path_of(id)) {
+        if has_tombstone(&self.state.path_of(id)) {
             return Err(being_removed(id));
         }
         let mut record = self.record(id)?;
@@ -196,11 +196,11 @@ impl Client {
                 record.owned_root = None;
                 self.state.write(&record, &transition)?;
             }
-            (Stage::Running | Stage::Stopping, Some(machine)) => {
+            (Stage::Running | Stage::Saving | Stage::Stopping, Some(machine)) => {
                 match self.backend.inspect(machine).await? {
                     MachineStatus::Running { .. } | MachineStatus::Paused { .. } => {
                         // Whoever was stopping it is gone, and did not come to it.
-                        if record.stage == Stage::Stopping {
+                        if record.stage != Stage::Running {
                             record.stage = Stage::Running;
                             self.state.write(&record, &transition)?;
                         }

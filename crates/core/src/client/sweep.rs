@@ -8,9 +8,9 @@ use bastide_model::{Error, ErrorKind, Result};
 
 use super::Client;
 use super::removal::Removal;
-use crate::backend::{MachineEnd, MachineStatus, SessionId, SweepMode};
+use crate::backend::{MachineExit, MachineStatus, SessionId, SweepMode};
 use crate::state::{
-    ClaimAttempt, Record, SessionFolder, Stage, Transition, TransitionAttempt, is_unwanted,
+    ClaimAttempt, Record, SessionFolder, Stage, Transition, TransitionAttempt, has_tombstone,
 };
 
 /// The options of a sweep.
@@ -49,7 +49,7 @@ impl SweepOptions {
 /// One item of a sweep's report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Swept {
+pub struct SweepItem {
     /// The session it belonged to, if known.
     pub id: Option<SessionId>,
     /// What it was.
@@ -63,13 +63,13 @@ pub struct Swept {
 #[non_exhaustive]
 pub struct SweepReport {
     /// What was removed, or would have been.
-    pub removed: Vec<Swept>,
+    pub removed: Vec<SweepItem>,
     /// What could not be removed, and why.
-    pub failed: Vec<Swept>,
+    pub failed: Vec<SweepItem>,
     /// Sessions that ended or were lost, and were kept because of their files.
-    pub ended: Vec<Swept>,
+    pub ended: Vec<SweepItem>,
     /// What was kept because nothing tells whether it is needed, and why.
-    pub unclear: Vec<Swept>,
+    pub unclear: Vec<SweepItem>,
     /// How many sessions were left alone: running, stopped on purpose, or being changed by another
     /// process.
     pub kept: usize,
@@ -80,9 +80,9 @@ pub struct SweepReport {
 /// What is to become of a session that nobody keeps alive.
 enum Verdict {
     Keep,
-    KeepEnded(MachineEnd),
+    KeepEnded(MachineExit),
     Unclear(String),
-    Remove { why: String, end: Option<MachineEnd>, record: Option<Box<Record>> },
+    Remove { why: String, end: Option<MachineExit>, record: Option<Box<Record>> },
 }
 
 impl Client {
@@ -105,7 +105,7 @@ impl Client {
     pub async fn sweep_with(&self, options: SweepOptions) -> Result<SweepReport> {
         let mut report = SweepReport::default();
         if !options.dry_run {
-            self.settle_deletions().await;
+            self.finish_deletions().await;
         }
         for id in self.state.ids()? {
             if let Err(error) = self.sweep_session(&id, options, &mut report).await {
@@ -125,12 +125,12 @@ impl Client {
                 let why = "no session leads to it";
                 orphans.removed.into_iter().for_each(|what| report.note(None, what, why, Ok(())));
                 let unclear = orphans.unclear.into_iter();
-                report.unclear.extend(unclear.map(|(what, why)| Swept { id: None, what, why }));
+                report.unclear.extend(unclear.map(|(what, why)| SweepItem { id: None, what, why }));
             }
             // Whether anything of ours is there cannot be told.
             Err(error) if error.kind() == ErrorKind::BackendLost => {
                 let (what, why) = (self.backend.name().to_owned(), error.to_string());
-                report.unclear.push(Swept { id: None, what, why });
+                report.unclear.push(SweepItem { id: None, what, why });
             }
             Err(error) => {
                 report.note(None, self.backend.name().to_owned(), "", Err(error));
@@ -169,7 +169,7 @@ impl Client {
                 None => return self.sweep_kept(id, transition, options, report).await,
             },
         };
-        match self.judge(id, options).await? {
+        match self.classify(id, options).await? {
             Verdict::Keep => report.kept += 1,
             Verdict::KeepEnded(end) => report.ended(id, end.detail),
             Verdict::Unclear(why) => report.unclear(id, why),
@@ -190,7 +190,7 @@ impl Client {
         record: Option<Box<Record>>,
     ) -> Result<()> {
         let (backend, record) = (self.backend.as_ref(), record.map(|record| *record));
-        Removal::of_held(backend, &self.state, folder, transition, record)?.carry_out().await
+        Removal::of_held(backend, &self.state, folder, transition, record)?.execute().await
     }
 
     /// Ends a machine that nobody watches over: what runs of it can be reached by nobody. Its files stay.
@@ -226,7 +226,7 @@ impl Client {
     ) -> Result<()> {
         let record = self.state.record(id);
         let is_ours = matches!(&record, Ok(Some(record)) if record.backend == self.backend.name());
-        if !is_ours || !is_unwanted(&self.state.path_of(id)) {
+        if !is_ours || !has_tombstone(&self.state.path_of(id)) {
             match record {
                 Err(error) => report.unclear(id, error.to_string()),
                 Ok(_) => report.kept += 1,
@@ -240,19 +240,21 @@ impl Client {
         }
         // The turn is kept: without it the session could be gone, and another have its name.
         let backend = self.backend.as_ref();
-        let removal = Removal::of_announced(backend, &self.state, id, transition);
-        let removed = removal.carry_out().await;
+        let removed = match Removal::of_announced(backend, &self.state, id, transition) {
+            Ok(removal) => removal.execute().await,
+            Err(error) => Err(error),
+        };
         self.audit_swept(id, why, None, &removed).await;
         report.session(id, why, removed);
         Ok(())
     }
 
     /// A session no process keeps alive, and that nobody else can start meanwhile.
-    async fn judge(&self, id: &SessionId, options: SweepOptions) -> Result<Verdict> {
+    async fn classify(&self, id: &SessionId, options: SweepOptions) -> Result<Verdict> {
         let record = match self.state.record(id) {
             Ok(Some(record)) => record,
             Ok(None) => {
-                return Ok(match self.state.trouble_with(id) {
+                return Ok(match self.state.record_error(id) {
                     Some(error) => Verdict::Unclear(error.to_string()),
                     None => Verdict::Remove {
                         why: "making it was interrupted at once".to_owned(),
@@ -266,39 +268,41 @@ impl Client {
         if record.backend != self.backend.name() {
             return Ok(Verdict::Keep);
         }
-        let remove = |why: &str, end: Option<MachineEnd>, record: Record| Verdict::Remove {
+        let remove = |why: &str, end: Option<MachineExit>, record: Record| Verdict::Remove {
             why: why.to_owned(),
             end,
             record: Some(Box::new(record)),
         };
-        if is_unwanted(&self.state.path_of(id)) {
+        if has_tombstone(&self.state.path_of(id)) {
             return Ok(remove("its removal was interrupted", None, record));
         }
         match (record.stage, &record.machine) {
             (Stage::Stopped | Stage::Stopping, _) => Ok(Verdict::Keep),
             (Stage::Starting, _) => Ok(remove("making it was interrupted", None, record)),
-            (Stage::Running, None) => {
+            (Stage::Running | Stage::Saving, None) => {
                 Ok(Verdict::Unclear("its record names no machine".to_owned()))
             }
-            (Stage::Running, Some(machine)) => match self.backend.inspect(machine).await {
-                Ok(MachineStatus::Running { .. } | MachineStatus::Paused { .. }) => {
-                    Ok(Verdict::Keep)
-                }
-                Ok(MachineStatus::Broken { why }) => {
-                    if !options.dry_run {
-                        self.backend.stop(machine).await?;
+            (Stage::Running | Stage::Saving, Some(machine)) => {
+                match self.backend.inspect(machine).await {
+                    Ok(MachineStatus::Running { .. } | MachineStatus::Paused { .. }) => {
+                        Ok(Verdict::Keep)
                     }
-                    Ok(verdict_on(MachineEnd::unseen(why), record, options))
+                    Ok(MachineStatus::Broken { why }) => {
+                        if !options.dry_run {
+                            self.backend.stop(machine).await?;
+                        }
+                        Ok(verdict_on(MachineExit::unrecorded(why), record, options))
+                    }
+                    Ok(MachineStatus::Ended(end)) => Ok(verdict_on(end, record, options)),
+                    Err(error) => Ok(Verdict::Unclear(error.to_string())),
                 }
-                Ok(MachineStatus::Ended(end)) => Ok(verdict_on(end, record, options)),
-                Err(error) => Ok(Verdict::Unclear(error.to_string())),
-            },
+            }
         }
     }
 }
 
 /// One that ended has its files, and somebody may want to go on with it.
-fn verdict_on(end: MachineEnd, record: Record, options: SweepOptions) -> Verdict {
+fn verdict_on(end: MachineExit, record: Record, options: SweepOptions) -> Verdict {
     // What its lease ended was stopped on purpose.
     if end.is_expired() {
         return Verdict::Keep;
@@ -321,17 +325,17 @@ impl SweepReport {
     }
 
     fn ended(&mut self, id: &SessionId, why: String) {
-        self.ended.push(Swept { id: Some(id.clone()), what: format!("session {id}"), why });
+        self.ended.push(SweepItem { id: Some(id.clone()), what: format!("session {id}"), why });
     }
 
     fn unclear(&mut self, id: &SessionId, why: String) {
-        self.unclear.push(Swept { id: Some(id.clone()), what: format!("session {id}"), why });
+        self.unclear.push(SweepItem { id: Some(id.clone()), what: format!("session {id}"), why });
     }
 
     fn note(&mut self, id: Option<SessionId>, what: String, why: &str, removed: Result<(), Error>) {
         match removed {
-            Ok(()) => self.removed.push(Swept { id, what, why: why.to_owned() }),
-            Err(error) => self.failed.push(Swept { id, what, why: error.to_string() }),
+            Ok(()) => self.removed.push(SweepItem { id, what, why: why.to_owned() }),
+            Err(error) => self.failed.push(SweepItem { id, what, why: error.to_string() }),
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Number;
 
 use super::ReferenceSession;
 use crate::compat::raise;
-use crate::{Command, Error, ErrorClass, ErrorKind, Output, Reason, Result};
+use crate::{Command, Error, ErrorClass, ErrorKind, ExitReason, Output, Result};
 
 /// What a command said, and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +42,7 @@ impl ReferenceSession<'_> {
     /// [output limit](Command::output_limit) (it ran to its end then); and as `exec`.
     pub async fn exec_result(self, command: Command) -> Result<ExecResult> {
         let command = self.session.as_run(command);
-        let argv: Vec<String> =
-            command.argv.iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect();
+        let argv = shown(&command);
         let timeout = command.timeout;
         if let Err(error) = self.check_root() {
             return Err(self.session.record_refused_command(&command, error).await);
@@ -53,18 +52,20 @@ impl ReferenceSession<'_> {
         let Output { stdout, stderr, stdout_omitted, stderr_omitted, lost, exit, .. } = output;
         let code = i64::from(exit.code);
         let exit_code = match exit.reason {
-            Reason::NotStarted => {
+            ExitReason::NotStarted => {
                 let error = raise::exec_transport(argv);
                 return Err(match exit.detail {
                     Some(detail) => error.with_source(detail),
                     None => error,
                 });
             }
-            Reason::Timeout => {
+            ExitReason::Timeout => {
                 let seconds = timeout.and_then(|timeout| Number::from_f64(timeout.as_secs_f64()));
                 return Err(raise::exec_timeout(argv, seconds));
             }
-            Reason::Signalled | Reason::OutOfMemory if !self.session.backend.has_own_system() => {
+            ExitReason::Signalled | ExitReason::OutOfMemory
+                if !self.session.backend.has_own_system() =>
+            {
                 128 - code
             }
             _ => code,
@@ -85,17 +86,20 @@ impl ReferenceSession<'_> {
     /// Whether the folder of the host that is the workspace is still there. The sandbox has it either way, and a command would
     /// run in it without finding anything, or write what nobody finds.
     pub(super) fn check_root(self) -> Result<()> {
-        let root = self.session.root().as_str();
-        let is_there = || !matches!(Path::new(root).try_exists(), Ok(false));
-        if !self.session.life.terms.is_host_folder || is_there() {
-            return Ok(());
+        match self.session.life.terms.host_folder.as_deref().map(Path::try_exists) {
+            Some(Ok(false)) => Err(raise::workspace_root_not_found(self.session.root().as_str())),
+            _ => Ok(()),
         }
-        Err(raise::workspace_root_not_found(root))
     }
 }
 
+/// The words of a command, to be read.
+pub(super) fn shown(command: &Command) -> Vec<String> {
+    command.argv.iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect()
+}
+
 /// What keeps a command from running is `ExecTransportError` with the reference, whatever it is.
-fn not_run(argv: &[String], error: Error) -> Error {
+pub(super) fn not_run(argv: &[String], error: Error) -> Error {
     match error.class() {
         // A guest that is gone knows of no command.
         None | Some(ErrorClass::ExecTransportError) if error.command().is_none() => {

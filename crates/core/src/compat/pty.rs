@@ -15,10 +15,11 @@ use serde_json::json;
 use tokio::sync::{Notify, mpsc};
 
 use super::ReferenceSession;
+use super::exec::{not_run, shown};
 use crate::compat::raise;
 use crate::events::Finished;
 use crate::journal::withdrawn;
-use crate::{Command, Error, ErrorKind, Exit, OutputEvent, Process, ProcessId, Reason, Result};
+use crate::{Command, Error, ErrorKind, Exit, ExitReason, OutputEvent, Process, ProcessId, Result};
 
 /// How much output of one process waits to be collected before the process has to wait.
 const MOST_PENDING: usize = 8 * 1024 * 1024;
@@ -89,7 +90,7 @@ impl ReferenceSession<'_> {
     ///
     /// # Errors
     ///
-    /// As [`Session::spawn`](crate::Session::spawn).
+    /// `ExecTransportError` if it cannot be run; and as [`Session::spawn`](crate::Session::spawn).
     pub async fn pty_exec_start(
         self,
         command: Command,
@@ -107,10 +108,15 @@ impl ReferenceSession<'_> {
             program: command.argv.first().cloned().unwrap_or_default(),
             terminal,
         });
+        let argv = shown(&command);
         let point = self.session.begin_point(&command).await?;
         let process = match self.session.spawn_unrecorded(command).await {
             Ok(process) => process.with_point(point),
-            Err(error) => return Err(withdrawn(point, error).await),
+            Err(error) => {
+                let error = withdrawn(point, error).await;
+                let has_class = error.class().is_some();
+                return Err(if has_class { error } else { not_run(&argv, error) });
+            }
         };
         let (to_process, words) = mpsc::channel(16);
         let entry = Entry {
@@ -287,7 +293,7 @@ impl ShellExit {
 /// What the reference would call the code of an end.
 fn exit_code(exit: &Exit, manner: Option<&ShellExit>) -> i64 {
     match exit.reason {
-        Reason::Signalled if manner.is_none() => i64::from(128 - exit.code),
+        ExitReason::Signalled if manner.is_none() => i64::from(128 - exit.code),
         _ => i64::from(exit.code),
     }
 }
@@ -322,7 +328,7 @@ async fn read_events(
             Ok(OutputEvent::Stdout(data) | OutputEvent::Stderr(data)) => state.output.push(&data),
             Ok(OutputEvent::Lost(_)) => {}
             Ok(OutputEvent::Exit(exit)) => {
-                if let (Reason::NotStarted, Some(manner)) = (exit.reason, &manner) {
+                if let (ExitReason::NotStarted, Some(manner)) = (exit.reason, &manner) {
                     state.output.push(&manner.complaint(&exit));
                 }
                 state.exit_code = Some(exit_code(&exit, manner.as_ref()));

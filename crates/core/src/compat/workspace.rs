@@ -45,7 +45,7 @@ impl ReferenceSession<'_> {
             let only_ephemeral = part == ManifestPart::Ephemeral;
             workspace::apply(session, &manifest, only_ephemeral, session.life.on_progress()).await
         };
-        done.await.map_err(|error| session.at_edge(error))
+        done.await.map_err(|error| session.redacted_if(error))
     }
 
     /// Lays out the entries of another manifest in the workspace, beside what is there. Its paths of the
@@ -66,7 +66,7 @@ impl ReferenceSession<'_> {
             let sources = sources.map(|sources| Arc::new(sources.based_at(base_dir)));
             let on_progress = session.life.on_progress();
             let done = workspace::apply_from(session, manifest, sources, on_progress).await;
-            done.map_err(|error| session.at_edge(error))
+            done.map_err(|error| session.redacted_if(error))
         };
         scope.record_unit(work).await
     }
@@ -85,7 +85,7 @@ impl ReferenceSession<'_> {
             session.check_up()?;
             let manifest = session.manifest();
             let mounted = workspace::mounts::mount_all(session, &manifest).await;
-            mounted.map_err(|error| session.at_edge(error))
+            mounted.map_err(|error| session.redacted_if(error))
         };
         scope.record_unit(work).await
     }

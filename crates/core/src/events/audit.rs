@@ -42,8 +42,8 @@ pub use read::{AuditReader, AuditRecord};
 pub use report::{AuditProblem, AuditReport};
 pub use verify::verify;
 
-pub(crate) use sync::hold;
-pub(super) use sync::settle;
+pub(super) use sync::flush_all;
+pub(crate) use sync::lock_for_fork;
 
 use log::AuditLog;
 use notes::{NoteKind, Notes};
@@ -191,7 +191,7 @@ pub(crate) struct Auditor {
     on_error: OnError,
     report: Option<Report>,
     /// What there was no room for, and has to be written before anything else.
-    owed: Arc<Mutex<Vec<Fields>>>,
+    deferred: Arc<Mutex<Vec<Fields>>>,
 }
 
 impl Auditor {
@@ -219,12 +219,12 @@ impl Auditor {
             always: Fields::default().with("actor", Bounded::value(&actor)),
             on_error: options.on_error,
             report: report.cloned(),
-            owed: Arc::default(),
+            deferred: Arc::default(),
         }
     }
 
     /// The same for a machine that is up: records name what is in force there.
-    pub(crate) fn under(mut self, receipt: &Receipt) -> Self {
+    pub(crate) fn with_receipt(mut self, receipt: &Receipt) -> Self {
         self.always.put("receipt", digest_of(receipt));
         self
     }
@@ -271,17 +271,17 @@ impl Auditor {
     }
 
     /// Has a change of the session's state put on record, late, before anything else is.
-    pub(crate) fn owe_state(&self, state: &str, mut data: Value) {
+    pub(crate) fn defer_state(&self, state: &str, mut data: Value) {
         if let Value::Object(data) = &mut data {
             data.insert("late".to_owned(), true.into());
         }
         let fields = Fields::default().with("state", state).with("data", Bounded::value(&data));
-        self.owed().push(fields);
+        self.deferred().push(fields);
     }
 
-    fn owed(&self) -> MutexGuard<'_, Vec<Fields>> {
+    fn deferred(&self) -> MutexGuard<'_, Vec<Fields>> {
         // Nobody panics while holding it.
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts it on the disk.
@@ -291,10 +291,10 @@ impl Auditor {
 
     async fn put(&self, kind: &'static str, fields: Fields) -> Result<()> {
         loop {
-            let Some(owed) = self.owed().first().cloned() else { break };
-            let written = self.log.append("state", &self.record(owed)).await;
+            let Some(deferred) = self.deferred().first().cloned() else { break };
+            let written = self.log.append("state", &self.record(deferred)).await;
             self.judge(written)?;
-            self.owed().remove(0);
+            self.deferred().remove(0);
         }
         let written = self.log.append(kind, &self.record(fields)).await;
         self.judge(written)

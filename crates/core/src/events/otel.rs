@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bastide_model::events::Event;
 
-use super::post::Post;
+use super::http_post::HttpPost;
 use super::{BoundSession, Sink, SinkOptions};
 use crate::Result;
 
@@ -29,8 +29,8 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// and measure the duration of operations.
 #[derive(Debug, Clone)]
 pub struct OtelSink {
-    traces: Post,
-    metrics: Post,
+    traces: HttpPost,
+    metrics: HttpPost,
     options: SinkOptions,
     backend: Option<String>,
     gathered: Arc<Mutex<PendingMetrics>>,
@@ -51,8 +51,8 @@ impl OtelSink {
     pub fn new(endpoint: &str) -> Result<Self> {
         let endpoint = endpoint.trim_end_matches('/');
         Ok(Self {
-            traces: Post::new(&format!("{endpoint}/v1/traces"))?,
-            metrics: Post::new(&format!("{endpoint}/v1/metrics"))?,
+            traces: HttpPost::new(&format!("{endpoint}/v1/traces"))?,
+            metrics: HttpPost::new(&format!("{endpoint}/v1/metrics"))?,
             options: SinkOptions::best_effort().extended(),
             backend: None,
             gathered: Arc::new(Mutex::new(PendingMetrics {

@@ -263,9 +263,9 @@ impl Recorder {
     }
 
     /// Puts a change of the session's state on record before anything else is.
-    pub(crate) fn owe_state(&self, state: &str, data: Value) {
+    pub(crate) fn defer_state(&self, state: &str, data: Value) {
         if let Some(audit) = &self.audit {
-            audit.owe_state(state, data);
+            audit.defer_state(state, data);
         }
     }
 

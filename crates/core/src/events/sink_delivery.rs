@@ -397,7 +397,7 @@ fn size(value: &Value) -> usize {
 static SERVING: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
 
 /// Waits, for a while, until all queues whose sessions are gone are empty.
-pub(super) async fn settle() {
+pub(super) async fn flush_all() {
     let all = std::mem::take(&mut *SERVING.lock().unwrap_or_else(PoisonError::into_inner));
     drop(tokio::time::timeout(SETTLE, futures::future::join_all(all)).await);
 }
@@ -460,6 +460,6 @@ async fn hand_over(
 
 impl fmt::Debug for SinkDelivery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lane").field("sink", &self.sink).finish_non_exhaustive()
+        f.debug_struct("SinkDelivery").field("sink", &self.sink).finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bastide_proto::boot::UserAndGroup;
 use bastide_proto::mounts::{
-    MOUNTS_FOLDER, MountOrder, MountRefusal, MountRequest, MountResponse, MountState, MountStatus,
+    MOUNTS_FOLDER, MountRefusal, MountRequest, MountResponse, MountState, MountStatus, StoreMount,
 };
 use rustix::io::Errno;
 
@@ -172,12 +172,12 @@ fn refusal(why: MountRefusal, message: String) -> Error {
     }
 }
 
-fn order(home: &Path, id: &SessionId, device: &Path, mount: HostMount) -> Result<MountOrder> {
+fn order(home: &Path, id: &SessionId, device: &Path, mount: HostMount) -> Result<StoreMount> {
     let (cache, events) = (home.join(CACHE), mount_notes(home, id));
     for folder in [Some(cache.as_path()), events.parent()].into_iter().flatten() {
         make_private(folder).map_err(|error| not_made(folder, error))?;
     }
-    Ok(MountOrder {
+    Ok(StoreMount {
         path: mount.path,
         provider: mount.provider,
         read_only: mount.read_only,

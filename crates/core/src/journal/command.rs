@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::PointKind;
 use super::context::{JournalContext, new_point};
-use crate::{Command, Error, Exit, Reason, Result};
+use crate::{Command, Error, Exit, ExitReason, Result};
 
 /// How much of a command line a point shows.
 const LABEL: usize = 300;
@@ -55,7 +55,7 @@ impl CommandPoint {
     /// Puts on record what the command did.
     pub(crate) async fn finish(&self, exit: &Exit) -> Result<()> {
         match exit.reason {
-            Reason::Detached => Ok(()),
+            ExitReason::Detached => Ok(()),
             _ => self.close(Some(exit.code)).await,
         }
     }
@@ -63,7 +63,7 @@ impl CommandPoint {
     /// Puts on record what was done until now.
     pub(super) async fn close(&self, code: Option<i32>) -> Result<()> {
         let closed = self.close_point(code).await;
-        self.context.tidy().await;
+        self.context.collect_garbage().await;
         closed
     }
 

@@ -5,7 +5,7 @@ use super::file::Journal;
 use super::names::PointRef;
 use super::{Point, PointKind};
 use crate::snapshot::store::points::{FileTree, Node, OpenPoint, TreePath, shown};
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, ErrorKind, Result};
 
 /// How many paths an error names.
 const NAMED: usize = 10;
@@ -57,10 +57,8 @@ impl JournalContext {
             wanted.tree.changes_to(tree).into_iter().map(|change| change.path).collect();
         match left.is_empty() {
             true => Ok(()),
-            false => Err(conflict("nobody knows who changed these since", &left).with_hint(
-                "nothing was changed: only a session with `--journal` tells your edits from those of its commands; \
-                 `bastide restore` brings single files back",
-            )),
+            false => Err(conflict("nobody knows who changed these since", &left)
+                .with_condition(Condition::EditsUnattributed)),
         }
     }
 
@@ -100,19 +98,14 @@ impl JournalContext {
         foreign.dedup();
         match foreign.is_empty() {
             true => Ok(()),
-            false => Err(refused(&foreign).with_hint(
-                "nothing was changed; `bastide checkpoint` keeps what is there now, and can be followed by this",
-            )),
+            false => Err(refused(&foreign).with_condition(Condition::EditsInTheWay)),
         }
     }
 }
 
 fn unfinished(point: &Point) -> Error {
     let message = format!("nobody saw the command of {} end", point.title());
-    Error::new(ErrorKind::Conflict, message).with_hint(
-        "in a folder of yours, what it changed cannot be told from what you changed; `bastide restore` brings single \
-         files back",
-    )
+    Error::new(ErrorKind::Conflict, message).with_condition(Condition::CommandEndUnseen)
 }
 
 /// Takes one change of a tree after the other back, the last one first: from what was after it to what

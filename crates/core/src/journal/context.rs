@@ -119,7 +119,7 @@ impl JournalContext {
 
     /// The same, without a word about processes.
     pub(super) async fn save_once(&self) -> Result<(SavedPoint, bool)> {
-        let looked = self.store.look_through(&self.tree()).await?;
+        let looked = self.store.scan_tree(&self.tree()).await?;
         let saved = self.store.keep_point(looked, &self.id).await?;
         let is_whole = saved.changed.is_empty();
         Ok((saved, is_whole))
@@ -131,7 +131,7 @@ impl JournalContext {
         loop {
             let freeze = Freeze::begin(self.link.as_ref(), false).await?;
             let processes = freeze.processes;
-            let looked = self.store.look_through(&self.tree()).await?;
+            let looked = self.store.scan_tree(&self.tree()).await?;
             let frozen = freeze.end().await?;
             let saved = self.store.keep_point(looked, &self.id).await?;
             if saved.changed.is_empty() || (attempt >= ATTEMPTS && self.in_place) {
@@ -165,12 +165,12 @@ impl JournalContext {
 
     /// Removes what no point needs any more from the disk, if that may be much. Nobody waits for long: what is not
     /// done by then goes on while this process lives, or is done another time.
-    pub(super) async fn tidy(&self) {
+    pub(super) async fn collect_garbage(&self) {
         let store = self.store.clone();
         let (done, wait) = tokio::sync::oneshot::channel();
         let work = move || {
             // Whatever it could not remove stays, and is looked at again.
-            drop(store.tidy());
+            drop(store.collect_garbage());
             // Somebody may not have waited.
             let _ = done.send(());
         };
@@ -183,7 +183,7 @@ impl JournalContext {
     /// Makes a point.
     pub(crate) async fn checkpoint(&self, name: Option<&str>) -> Result<CheckpointReport> {
         let made = self.make_checkpoint(name).await;
-        self.tidy().await;
+        self.collect_garbage().await;
         made
     }
 

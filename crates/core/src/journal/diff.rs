@@ -138,6 +138,11 @@ async fn report(
     later: OpenPoint,
     path: TreePath,
 ) -> Result<DiffReport> {
+    if earlier.tree.get(&path).is_none() && later.tree.get(&path).is_none() && !path.is_empty() {
+        let message = format!("there is no {} in {from}, and none in {to}", shown(&path));
+        return Err(Error::new(ErrorKind::NotFound, message)
+            .with_hint("write it as it is from the workspace on, such as src/main.rs"));
+    }
     let compare = move || compare(&earlier, &later, &path);
     let files = tokio::task::spawn_blocking(compare).await.map_err(|error| {
         Error::new(ErrorKind::Internal, "work on a difference was lost").with_source(error)

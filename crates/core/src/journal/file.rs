@@ -23,7 +23,7 @@ const FORM: u32 = 1;
 const MAX_BYTES: u64 = 64 << 20;
 
 /// How long whoever makes a point is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long to wait before looking again.
 const AGAIN: Duration = Duration::from_millis(2);
@@ -58,12 +58,12 @@ pub(crate) struct Journal {
     pub(super) origin: Option<ForkOrigin>,
     /// Trees that forks are being made of.
     #[serde(default)]
-    held: Vec<TreeHold>,
+    held: Vec<TreePin>,
 }
 
 /// A tree that somebody needs though it may be no point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct TreeHold {
+struct TreePin {
     tree: String,
     /// When whoever wanted it is taken for dead, in milliseconds since 1970.
     until_ms: u64,
@@ -133,7 +133,7 @@ pub(super) async fn lock(folder: &Path, session: &str) -> Result<JournalLock> {
     let mut options = File::options();
     options.create(true).truncate(false).read(true).write(true).mode(0o600);
     let lock = options.open(&path).map_err(failed)?;
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
         match lock.try_lock() {
             Ok(()) => return Ok(JournalLock { _lock: lock }),
@@ -156,7 +156,8 @@ impl Journal {
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(NAME);
         let damaged = |why: String| {
-            Error::new(ErrorKind::Io, format!("the journal cannot be read: {why}"))
+            let message = format!("the journal in {} cannot be read: {why}", folder.display());
+            Error::new(ErrorKind::Io, message)
                 .with_context("path", path.display().to_string())
                 .with_hint("its points stay in the store; the session itself is not affected")
         };
@@ -188,7 +189,8 @@ impl Journal {
         };
         written().map_err(|error| {
             drop(fs::remove_file(&unfinished));
-            Error::new(ErrorKind::Io, format!("cannot write the journal: {error}"))
+            let message = format!("cannot write the journal in {}: {error}", folder.display());
+            Error::new(ErrorKind::Io, message)
                 .with_context("path", folder.display().to_string())
                 .with_hint("the last point that was made is still there")
         })
@@ -231,7 +233,7 @@ impl Journal {
     pub(super) fn hold(&mut self, tree: &str) {
         let now = now_ms();
         self.held.retain(|hold| hold.until_ms > now);
-        self.held.push(TreeHold { tree: tree.to_owned(), until_ms: now + HOLD });
+        self.held.push(TreePin { tree: tree.to_owned(), until_ms: now + HOLD });
     }
 
     /// Gives up a tree that was kept for a while. Others may hold it, too.

@@ -12,7 +12,7 @@ use crate::link::{Incoming, Link, Stream, broken, decode};
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Everything stands still, and no command starts, until this is dropped.
-pub(super) struct Freeze {
+pub(crate) struct Freeze {
     stream: Stream,
     since: Instant,
     /// How many processes were stopped, or ended.
@@ -21,7 +21,7 @@ pub(super) struct Freeze {
 
 impl Freeze {
     /// Stops everything, or ends it.
-    pub(super) async fn begin(link: &dyn Link, end: bool) -> Result<Self> {
+    pub(crate) async fn begin(link: &dyn Link, end: bool) -> Result<Self> {
         let since = Instant::now();
         let mut stream = link.open(Request::Freeze { end }).await?;
         let late = |_| agent_lost("the guest did not stop the session's processes in time");
@@ -38,7 +38,7 @@ impl Freeze {
     }
 
     /// Lets everything go on; says for how long it stood still.
-    pub(super) async fn end(mut self) -> Result<Duration> {
+    pub(crate) async fn end(mut self) -> Result<Duration> {
         self.stream.to_guest.input_end().await?;
         self.stream.finish().await?;
         Ok(self.since.elapsed())

@@ -10,7 +10,7 @@ use super::{Point, PointKind};
 use crate::snapshot::store::points::{
     Change, Composer, FileTree, Node, NodeKind, OpenPoint, TreePath, shown,
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, ErrorKind, Result};
 
 /// The longest file whose lines are merged.
 const MAX_TEXT: u64 = 4 << 20;
@@ -111,7 +111,7 @@ fn common(
         _ => {
             let message = format!("sessions {} and {} have nothing in common", one.id, two.id);
             Err(Error::new(ErrorKind::InvalidInput, message)
-                .with_hint("a session can take over what was changed in its forks: `bastide fork`"))
+                .with_condition(Condition::NothingInCommon))
         }
     }
 }

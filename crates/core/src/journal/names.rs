@@ -2,7 +2,7 @@
 
 use super::Point;
 use super::file::Journal;
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, ErrorKind, Result};
 
 /// The longest name of a point.
 const MAX_NAME: usize = 128;
@@ -63,7 +63,7 @@ pub(super) fn find(journal: &Journal, text: &str) -> Result<PointRef> {
         None => point.name.as_deref() == Some(text),
     };
     if let Some(index) = journal.points.iter().position(|point| is_it(&point)) {
-        return spot_of(journal, index);
+        return point_ref(journal, index);
     }
     let first = journal.points.first();
     match number {
@@ -81,7 +81,7 @@ pub(super) fn find(journal: &Journal, text: &str) -> Result<PointRef> {
     Err(unknown(journal, text))
 }
 
-fn spot_of(journal: &Journal, index: usize) -> Result<PointRef> {
+fn point_ref(journal: &Journal, index: usize) -> Result<PointRef> {
     let point = &journal.points[index];
     // What it was when the next one began is the nearest there is to the end of a command that nobody saw.
     let next = journal.points.get(index + 1).filter(|next| !next.aside && !point.aside);
@@ -98,32 +98,36 @@ fn spot_of(journal: &Journal, index: usize) -> Result<PointRef> {
 
 fn no_points() -> Error {
     Error::new(ErrorKind::NotFound, "the session has no points yet")
-        .with_hint("`bastide checkpoint ID` makes one; `--journal` makes one of every command")
+        .with_condition(Condition::NoPoints)
 }
 
 fn thinned(text: &str, first: Option<&Point>) -> Error {
+    let oldest =
+        first.map_or_else(String::new, |first| format!("; the oldest is point {}", first.number));
     let message =
-        format!("point {text} was removed: there were too many points, or it was too old");
-    let error = Error::new(ErrorKind::NotFound, message);
-    match first {
-        Some(first) => error.with_hint(format!(
-            "the oldest is point {}; `--journal-keep` keeps more, `snapshot save ID@POINT` for ever",
-            first.number
-        )),
-        None => error,
-    }
+        format!("point {text} was removed: there were too many points, or it was too old{oldest}");
+    Error::new(ErrorKind::NotFound, message).with_condition(Condition::PointThinned)
 }
 
 fn unknown(journal: &Journal, text: &str) -> Error {
     if journal.points.is_empty() {
         return no_points();
     }
-    let error = Error::new(ErrorKind::NotFound, format!("there is no point {text:?}"));
+    let message = format!("there is no point {text:?}");
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let last = journal.points.iter().map(|point| point.number).max().unwrap_or_default();
+        return Error::new(ErrorKind::NotFound, format!("{message}; the last is {last}"))
+            .with_condition(Condition::PointMissing);
+    }
+    let error = Error::new(ErrorKind::NotFound, message);
     let names = journal.points.iter().filter_map(|point| point.name.as_deref());
     let near = names.map(|name| (strsim::osa_distance(name, text), name)).min();
     match near {
-        Some((distance, name)) if distance <= NEAR => error.with_hint(format!("is it {name:?}?")),
-        _ => error.with_hint("`bastide log ID` lists them"),
+        // Names of which every letter is another have nothing in common.
+        Some((distance, name)) if distance <= NEAR && distance < name.chars().count() => {
+            error.with_hint(format!("is it {name:?}?"))
+        }
+        _ => error.with_condition(Condition::PointMissing),
     }
 }
 
@@ -136,7 +140,7 @@ pub(super) fn range(journal: &Journal, text: &str) -> Result<(PointRef, Option<P
     if from.is_empty() {
         let message = format!("{text:?} says no point to begin at");
         return Err(Error::new(ErrorKind::InvalidInput, message)
-            .with_hint("write A..B with points of `bastide log`, `0` for the beginning"));
+            .with_condition(Condition::PointRangeMalformed));
     }
     let from = find(journal, from)?;
     let to = to.map(|to| find(journal, to)).transpose()?;
@@ -167,15 +171,31 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_begins_with_a_sign_is_a_name() {
-        let mut journal = Journal::default();
-        let named = |number: u64, name: Option<&str>| Point {
+    fn named(number: u64, name: Option<&str>) -> Point {
+        Point {
             number,
             name: name.map(str::to_owned),
             after: Some(format!("tree {number}")),
             ..new_point(&Journal::default(), PointKind::Checkpoint, String::new(), String::new())
-        };
+        }
+    }
+
+    #[test]
+    fn offers_the_nearest_name_and_nothing_that_is_not_near() {
+        let mut journal = Journal::default();
+        journal.push(named(1, Some("one")));
+        journal.push(named(2, None));
+        let error = |text: &str| find(&journal, text).unwrap_err();
+        assert_eq!(error("onee").hint(), Some("is it \"one\"?"));
+        for text in ["abc", ".2", "nothing", "99"] {
+            assert_eq!(error(text).condition(), Some(&Condition::PointMissing), "{text}");
+        }
+        assert!(error("99").message().ends_with("the last is 2"));
+    }
+
+    #[test]
+    fn what_begins_with_a_sign_is_a_name() {
+        let mut journal = Journal::default();
         journal.push(named(1, None));
         journal.push(named(2, Some("+1")));
         assert_eq!(find(&journal, "+1").unwrap().tree, "tree 2");

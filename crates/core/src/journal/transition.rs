@@ -6,7 +6,7 @@ use super::freeze::Freeze;
 use super::{ChangeSummary, Point, PointKind, conflicts, names};
 use crate::snapshot::store::Tree;
 use crate::snapshot::store::points::{FileTree, OpenPoint, SavedPoint, TreePath, shown};
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, ErrorKind, Result};
 
 /// The result of an undo, a redo, a restore or a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -227,9 +227,7 @@ impl JournalContext {
         let error = Error::new(ErrorKind::NotFound, message);
         Err(match journal.thinned {
             0 if count > 0 => error.with_hint(format!("`-n {count}` goes to the beginning")),
-            0 => error.with_hint(
-                "`bastide checkpoint` makes a point; `--journal` makes one of every command",
-            ),
+            0 => error.with_condition(Condition::NothingToUndo),
             last => error.with_hint(format!("points up to {last} were removed to make room")),
         })
     }
@@ -288,7 +286,7 @@ impl JournalContext {
         if point.tree.get(&path).is_none() {
             let message = format!("there is no {} in {}", shown(&path), point_ref.title);
             return Err(Error::new(ErrorKind::NotFound, message)
-                .with_hint(format!("`bastide diff ID {at}..` says what is different since")));
+                .with_condition(Condition::PathNotInPoint(at.to_owned())));
         }
         let frozen_workspace = self.still().await?;
         let mut tree = self
@@ -336,8 +334,7 @@ impl JournalContext {
 
 fn changed_since() -> Error {
     let message = "the workspace changed since it was undone, so a redo would lose that";
-    Error::new(ErrorKind::Conflict, message)
-        .with_hint("`bastide checkpoint` keeps what is there now, and gives up what was undone")
+    Error::new(ErrorKind::Conflict, message).with_condition(Condition::ChangedSinceUndo)
 }
 
 /// The names of a path of the workspace.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bastide_proto::hello::{WELCOME_BYTES, check_welcome, hello_at};
 use bastide_proto::{
-    AcceptWhen, CONDUIT_VERSION, Exec, LEASE_VERSION, MIN_VERSION, Request, TERMINAL_VERSION,
-    USAGE_VERSION, VERSION,
+    AcceptWhen, CONDUIT_VERSION, CONNECT_VERSION, Exec, LEASE_VERSION, MIN_VERSION, Request,
+    TERMINAL_VERSION, USAGE_VERSION, VERSION,
 };
 use bastide_wire::{CorkedStream, mux_config};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -50,7 +50,7 @@ pub struct MuxLink {
     side: Option<SideChannel>,
     protocol: u32,
     /// How long a guest may take to accept a request.
-    patience: Duration,
+    accept_timeout: Duration,
 }
 
 type Opener = oneshot::Sender<Result<yamux::Stream>>;
@@ -107,11 +107,16 @@ impl MuxLink {
             calls: Arc::clone(&calls),
         }));
         let link = openers.downgrade();
-        let patience = ACCEPTANCE.saturating_add(outage);
-        tokio::spawn(watch_heart(link, Arc::clone(&calls), driving, patience));
+        let accept_timeout = ACCEPTANCE.saturating_add(outage);
+        tokio::spawn(send_heartbeats(link, Arc::clone(&calls), driving, accept_timeout));
         // Without it everything goes over the link, only slower.
         let side = side.and_then(|side| SideChannel::new(side).ok());
-        Ok(Self { openers, ahead: Mutex::new(None), calls, side, protocol, patience })
+        Ok(Self { openers, ahead: Mutex::new(None), calls, side, protocol, accept_timeout })
+    }
+
+    /// Whether no call is open.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.calls.available_permits() == MAX_CALLS
     }
 
     /// A stream for a call. The guest hears of it with the first word on it, so one more costs nothing.
@@ -124,31 +129,31 @@ impl MuxLink {
             std::mem::replace(&mut *ahead, next)
         };
         match ahead {
-            Some(opened) => opened.await.map_err(|_| gone())?,
+            Some(opened) => opened.await.map_err(|_| link_closed())?,
             None => open_stream(&self.openers).await,
         }
     }
 }
 
 /// What every call says whose link is closed, whichever part of the call noticed it first.
-pub(crate) fn gone() -> Error {
+pub(crate) fn link_closed() -> Error {
     agent_lost("the session does not answer any more: it was shut down or removed, or has ended")
         .with_hint("resume it, or list the sessions to see what became of it")
 }
 
 async fn open_stream(openers: &mpsc::Sender<Opener>) -> Result<yamux::Stream> {
     let (opener, opened) = oneshot::channel();
-    openers.send(opener).await.map_err(|_| gone())?;
-    opened.await.map_err(|_| gone())?
+    openers.send(opener).await.map_err(|_| link_closed())?;
+    opened.await.map_err(|_| link_closed())?
 }
 
 /// Asks the guest whether it is alive while calls are open, and closes the link when it is not: every
 /// open call then fails.
-async fn watch_heart(
+async fn send_heartbeats(
     link: mpsc::WeakSender<Opener>,
     calls: Arc<Semaphore>,
     driving: JoinHandle<()>,
-    patience: Duration,
+    accept_timeout: Duration,
 ) {
     while !driving.is_finished() {
         tokio::time::sleep(HEARTBEAT).await;
@@ -161,14 +166,14 @@ async fn watch_heart(
             let stream = open_stream(&openers).await?;
             Stream::start(stream, None, &Request::Ping).await?.finish().await
         };
-        if !matches!(tokio::time::timeout(patience, ping).await, Ok(Ok(()))) {
+        if !matches!(tokio::time::timeout(accept_timeout, ping).await, Ok(Ok(()))) {
             driving.abort();
         }
     }
 }
 
 /// How long a guest may take to accept; as long as it is alive where that comes with what a command says.
-fn patience(request: &Request, usual: Duration) -> Option<Duration> {
+fn accept_timeout(request: &Request, usual: Duration) -> Option<Duration> {
     match request {
         Request::Exec(Exec { answer: AcceptWhen::Together, timeout, .. }) => {
             timeout.map(|timeout| {
@@ -180,12 +185,13 @@ fn patience(request: &Request, usual: Duration) -> Option<Duration> {
 }
 
 /// Refuses what has another form, or is not there, in the version that the guest speaks.
-fn understood(request: &Request, protocol: u32) -> Result<()> {
+fn check_protocol(request: &Request, protocol: u32) -> Result<()> {
     let needed = match request {
         Request::Restore(_) | Request::Usage => USAGE_VERSION,
         Request::LetGo => CONDUIT_VERSION,
         Request::Terminal { .. } => TERMINAL_VERSION,
         Request::Lease(_) => LEASE_VERSION,
+        Request::Connect { .. } => CONNECT_VERSION,
         _ => MIN_VERSION,
     };
     if protocol < needed {
@@ -199,7 +205,7 @@ fn understood(request: &Request, protocol: u32) -> Result<()> {
 #[async_trait]
 impl Link for MuxLink {
     async fn open(&self, request: Request) -> Result<Stream> {
-        understood(&request, self.protocol)?;
+        check_protocol(&request, self.protocol)?;
         let calls = Arc::clone(&self.calls);
         let late = |_| agent_lost("the guest did not accept the request in time");
         let ready = async {
@@ -209,10 +215,13 @@ impl Link for MuxLink {
                 .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
             Ok((self.stream().await?, permit))
         };
-        let (stream, permit) = tokio::time::timeout(self.patience, ready).await.map_err(late)??;
+        let (stream, permit) =
+            tokio::time::timeout(self.accept_timeout, ready).await.map_err(late)??;
         let start = Stream::start(stream, Some(permit), &request);
-        match patience(&request, self.patience) {
-            Some(patience) => tokio::time::timeout(patience, start).await.map_err(late)?,
+        match accept_timeout(&request, self.accept_timeout) {
+            Some(accept_timeout) => {
+                tokio::time::timeout(accept_timeout, start).await.map_err(late)?
+            }
             None => start.await,
         }
     }
@@ -268,7 +277,7 @@ impl Driver {
                 && let Poll::Ready(opened) = self.connection.poll_new_outbound(context)
                 && let Some(opener) = self.next.take()
             {
-                let opened = opened.map_err(|error| gone().with_source(error));
+                let opened = opened.map_err(|error| link_closed().with_source(error));
                 // The caller may have given up waiting; its stream then closes again.
                 drop(opener.send(opened));
                 continue;

@@ -49,7 +49,7 @@ struct State {
 
 /// The claim to one file descriptor.
 #[derive(Debug)]
-pub struct Ticket {
+pub struct FdTicket {
     number: u64,
     state: Arc<Mutex<State>>,
     coming: oneshot::Receiver<UntrustedFd>,
@@ -73,7 +73,7 @@ impl SideChannel {
 
     /// Expects a file descriptor; `None` if none can come any more, or too many calls wait.
     #[must_use]
-    pub fn expect(&self) -> Option<Ticket> {
+    pub fn expect(&self) -> Option<FdTicket> {
         let mut state = lock(&self.state);
         if state.is_broken || state.waiting.len() >= MAX_WAITING {
             return None;
@@ -82,7 +82,7 @@ impl SideChannel {
         let number = state.given;
         let (sender, coming) = oneshot::channel();
         state.waiting.insert(number, sender);
-        Some(Ticket { number, state: Arc::clone(&self.state), coming })
+        Some(FdTicket { number, state: Arc::clone(&self.state), coming })
     }
 
     /// The devices descriptors may be of.
@@ -97,7 +97,7 @@ impl Drop for SideChannel {
     }
 }
 
-impl Ticket {
+impl FdTicket {
     /// The number that the guest has to send with the descriptor.
     #[must_use]
     pub fn number(&self) -> u64 {
@@ -120,7 +120,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for FdTicket {
     fn drop(&mut self) {
         lock(&self.state).waiting.remove(&self.number);
     }

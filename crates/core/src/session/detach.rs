@@ -27,8 +27,8 @@ impl Session {
         self.state.sync_remembered(id)?;
         let was_tied = std::mem::replace(&mut record.tied, false);
         self.state.write(&record, &transition)?;
-        let released = self.let_go_by_link().await;
-        if let Err(error) = released.and_then(|()| keep_alive.let_go()) {
+        let released = self.detach_by_link().await;
+        if let Err(error) = released.and_then(|()| keep_alive.release_shared()) {
             record.tied = was_tied;
             self.state.write(&record, &transition)?;
             return Err(error);
@@ -37,11 +37,11 @@ impl Session {
     }
 
     /// Tells the guest to go on without this process, where it would end by a clock of its own.
-    pub(crate) async fn let_go_by_link(&self) -> Result<()> {
-        match self.backend.lets_go_by_link() {
+    pub(crate) async fn detach_by_link(&self) -> Result<()> {
+        match self.backend.detaches_by_link() {
             true => {
                 self.link.open(Request::LetGo).await?.finish().await?;
-                self.backend.let_go(&self.machine).await
+                self.backend.detach_machine(&self.machine).await
             }
             false => Ok(()),
         }

@@ -9,8 +9,8 @@ use crate::events::Finished;
 use crate::journal::{CommandPoint, JournalContext, TerminalLines};
 use crate::snapshot::store::SnapshotInfo;
 use crate::{
-    CheckpointReport, Command, DiffReport, Error, ErrorKind, MergeReport, ProcessId, Result,
-    TransitionReport,
+    CheckpointReport, Command, Condition, DiffReport, Error, ErrorKind, MergeReport, ProcessId,
+    Result, TransitionReport,
 };
 
 /// Points of a session's workspace: making them, comparing them, and going back to them.
@@ -61,7 +61,7 @@ impl SessionJournal<'_> {
                 return Err(Error::new(ErrorKind::InvalidInput, message)
                     .with_hint("say how many: 1 is the last one"));
             }
-            self.0.refuse_live_terminal("undone").await?;
+            self.0.refuse_live_terminal().await?;
             let live = self.0.list_processes().await?;
             let live = live.iter().filter(|process| process.exit.is_none()).count();
             JournalContext::of(self.0)?.undo(steps, live).await
@@ -78,7 +78,7 @@ impl SessionJournal<'_> {
     pub async fn redo(self) -> Result<TransitionReport> {
         let scope = self.0.extension("redo", || json!({}));
         let work = Box::pin(async {
-            self.0.refuse_live_terminal("redone").await?;
+            self.0.refuse_live_terminal().await?;
             JournalContext::of(self.0)?.redo().await
         });
         scope.record_as_one(work, |_| Finished::done()).await
@@ -94,7 +94,7 @@ impl SessionJournal<'_> {
     pub async fn restore_path(self, path: &str, point: &str) -> Result<TransitionReport> {
         let scope = self.0.extension("restore_path", || json!({"path": path, "point": point}));
         let work = Box::pin(async {
-            self.0.refuse_live_terminal("restored").await?;
+            self.0.refuse_live_terminal().await?;
             JournalContext::of(self.0)?.restore_path(path, point).await
         });
         scope.record_as_one(work, |_| Finished::done()).await
@@ -111,7 +111,7 @@ impl SessionJournal<'_> {
     pub async fn merge(self, fork: &Session) -> Result<MergeReport> {
         let scope = self.0.extension("merge", || json!({"fork": fork.id()}));
         let work = Box::pin(async {
-            self.0.refuse_live_terminal("merged into").await?;
+            self.0.refuse_live_terminal().await?;
             let fork = JournalContext::of(fork)?;
             JournalContext::of(self.0)?.merge(&fork).await
         });
@@ -138,7 +138,7 @@ impl Session {
     }
 
     /// Refuses to end a terminal that somebody may be typing on.
-    async fn refuse_live_terminal(&self, what: &str) -> Result<()> {
+    async fn refuse_live_terminal(&self) -> Result<()> {
         let all = self.list_processes().await?;
         let Some(terminal) = all.iter().find(|one| one.terminal && one.exit.is_none()) else {
             return Ok(());
@@ -148,9 +148,8 @@ impl Session {
             "a terminal is open in session {id} (process {process}): {}",
             terminal.argv.join(" ")
         );
-        Err(Error::new(ErrorKind::Conflict, message).with_hint(format!(
-            "processes end before files are {what}: leave the terminal, or `bastide kill {id} {process}`"
-        )))
+        Err(Error::new(ErrorKind::Conflict, message)
+            .with_condition(Condition::TerminalOpen(id.to_string(), process.0)))
     }
 
     /// Makes a point of a command that is about to start, if the session has a journal of commands.

@@ -5,6 +5,7 @@
 //! machine and keeps its files; [`close`](Session::close) does all of that in order, once, and always
 //! lets go of everything.
 
+mod close;
 mod decision;
 mod hooks;
 mod limits;
@@ -12,6 +13,7 @@ mod progress;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,14 +25,16 @@ use bastide_proto::Request;
 use serde_json::Value;
 
 use crate::client::dependencies::Dependencies;
-use crate::client::{DEFAULT_ROOT, hold_off, shut_down};
+use crate::client::{DEFAULT_ROOT, shut_down, suspend_expiry};
 use crate::compat::raise;
 use crate::events::Finished;
 use crate::journal::JournalOptions;
-use crate::snapshot::{Saved, SnapshotKeeper, Workspace};
+use crate::snapshot::{Saved, SnapshotStorage, Workspace};
+use crate::state::Transition;
 use crate::workspace::{self, GitOptions, Sources};
-use crate::{Condition, Error, ErrorClass, ErrorKind, Result, Session};
+use crate::{Error, ErrorClass, ErrorKind, Result, Session};
 
+pub(crate) use close::LastSave;
 use decision::{Plan, StartState, decide};
 pub(crate) use hooks::Hooks;
 pub use limits::ConcurrencyLimits;
@@ -74,13 +78,13 @@ pub(crate) struct SessionConfig {
     pub(crate) progress: Option<ProgressListener>,
     /// Whether the workspace is a folder of the caller's.
     pub(crate) is_callers: bool,
-    /// Whether the workspace is a folder of the host, under the same path there, whosever it is.
-    pub(crate) is_host_folder: bool,
+    /// The folder of the host that is the workspace, whosever it is. With a backslash in its name it is called otherwise inside.
+    pub(crate) host_folder: Option<PathBuf>,
     /// Which points the session makes of itself.
     pub(crate) journal: Option<JournalOptions>,
     /// Whether the session ends with its owner.
     pub(crate) is_tied: bool,
-    pub(crate) keeper: Arc<dyn SnapshotKeeper>,
+    pub(crate) keeper: Arc<dyn SnapshotStorage>,
     /// Why nobody can read what the session is, and so where it is kept when it stops.
     pub(crate) unreadable: Option<Error>,
     /// Whether changes that no snapshot has are given up for the snapshot at a start.
@@ -218,7 +222,7 @@ impl Session {
             let raised = raise::workspace_start(self.root.as_str());
             raised.with_hint("resume it first").with_source(error)
         })?;
-        let started = self.start_workspace().await.map_err(|error| self.at_edge(error));
+        let started = self.start_workspace().await.map_err(|error| self.redacted_if(error));
         self.life.is_started.store(started.is_ok(), Ordering::Release);
         started?;
         self.life.state().workspace_root_ready = true;
@@ -304,8 +308,8 @@ impl Session {
     }
 
     /// An error as it may be shown: without what speaks of a mount that may have credentials.
-    pub(crate) fn at_edge(&self, error: Error) -> Error {
-        error.at_edge(self.life.state().manifest.holds_mount_authority())
+    pub(crate) fn redacted_if(&self, error: Error) -> Error {
+        error.redacted_if(self.life.state().manifest.holds_mount_authority())
     }
 
     /// Ends interactive processes and saves the workspace. Nothing else ends: the session goes on.
@@ -323,7 +327,7 @@ impl Session {
     async fn save_unrecorded(&self) -> Result<Saved> {
         let _turn = self.life.turn.lock().await;
         let is_shut_down = self.life.is_shut_down.load(Ordering::Acquire);
-        if is_shut_down && self.life.terms.keeper.keeps_nothing() {
+        if is_shut_down && self.life.terms.keeper.is_noop() {
             return Ok(Saved::default());
         }
         self.check_up().map_err(|error| {
@@ -336,16 +340,16 @@ impl Session {
         }
         let manifest = self.manifest();
         let checked = manifest.check_mount_boundaries(Some(self.life.state().type_name()));
-        checked.map_err(|error| self.at_edge(error))?;
+        checked.map_err(|error| self.redacted_if(error))?;
         self.compat().pty_terminate_all().await;
         // A workspace that was never made is nothing to come back to.
-        if self.life.terms.keeper.keeps_nothing() || !self.life.is_started.load(Ordering::Acquire) {
+        if self.life.terms.keeper.is_noop() || !self.life.is_started.load(Ordering::Acquire) {
             return Ok(Saved::default());
         }
         let workspace = self.workspace(&manifest)?;
         let saved = self.life.terms.keeper.save(&workspace).await.map_err(|error| {
             let retryable = error.is_retryable();
-            let error = self.at_edge(error);
+            let error = self.redacted_if(error);
             // The reference's client for this machine has one word for whatever happens here; the one for containers says
             // what it was.
             if self.backend.has_own_system() && error.class().is_some() {
@@ -375,90 +379,30 @@ impl Session {
     /// Fails if something cannot be ended.
     pub async fn shutdown(&self) -> Result<()> {
         self.operation_scope(|| Operation::Shutdown)
-            .record_as_one(self.shutdown_unrecorded(), |()| Finished::done())
+            .record_as_one(self.shutdown_unrecorded(None), |()| Finished::done())
             .await
     }
 
-    async fn shutdown_unrecorded(&self) -> Result<()> {
+    /// Shuts down with the turn of whoever saved the session, if they have it.
+    async fn shutdown_unrecorded(&self, turn: Option<Transition>) -> Result<()> {
         let _turn = self.life.turn.lock().await;
         if self.life.is_shut_down.load(Ordering::Acquire) {
             return Ok(());
         }
         self.compat().pty_terminate_all().await;
         self.life.is_started.store(false, Ordering::Release);
-        self.hold_off_lease().await;
+        self.suspend_lease().await;
         let released = self.release_mounts().await;
-        shut_down(self.backend.as_ref(), &self.state, &self.machine).await?;
+        shut_down(self.backend.as_ref(), &self.state, &self.machine, turn).await?;
         self.life.is_shut_down.store(true, Ordering::Release);
         released
     }
 
     /// Keeps a lease from deleting what is about to be saved. One of a session that ends with this process deletes nothing.
-    async fn hold_off_lease(&self) {
+    async fn suspend_lease(&self) {
         let is_safe = self.keep_alive.is_some() || self.life.is_shut_down.load(Ordering::Acquire);
         if !is_safe && !self.life.is_lease_held_off.swap(true, Ordering::AcqRel) {
-            hold_off(self.backend.as_ref(), &self.machine).await;
-        }
-    }
-
-    /// Runs the hooks, saves the workspace unless one of them failed, shuts down, and closes the
-    /// dependencies: every step, also after one failed. Closing what is closed succeeds, and whoever
-    /// closes at the same time waits.
-    ///
-    /// # Errors
-    ///
-    /// Fails with the first failure. Whatever it is, nothing of the session runs any more; if saving
-    /// failed, what was saved before and the session's files are still there.
-    pub async fn close(&self) -> Result<()> {
-        let mut is_closed = self.life.closing.lock().await;
-        if *is_closed {
-            return Ok(());
-        }
-        self.hold_off_lease().await;
-        let mut done = self.life.hooks.run().await;
-        if !self.life.hooks.have_failed() {
-            let saved = self.save().await.map(drop);
-            done = done.and(saved.map_err(|error| {
-                error.with_hint("the session was shut down all the same; its files are there until it is deleted")
-            }));
-        }
-        let released = self.shutdown().await;
-        done = done.and(released);
-        self.life.terms.dependencies.close().await;
-        *is_closed = true;
-        self.flush_events().await;
-        done
-    }
-
-    /// Has everything stored that was written to mounts, and unmounts them, before the machine ends. Commands that
-    /// use one are ended first.
-    pub(crate) async fn release_mounts(&self) -> Result<()> {
-        let released = async {
-            if self.manifest().mount_targets()?.is_empty() {
-                return Ok(());
-            }
-            for process in self.list_processes().await? {
-                if process.exit.is_none() {
-                    self.kill_unrecorded(process.id).await?;
-                }
-            }
-            workspace::mounts::unmount_all(self).await
-        };
-        match released.await {
-            // A machine that is gone has unmounted everything.
-            Err(error) if matches!(error.kind(), ErrorKind::AgentLost | ErrorKind::BackendLost) => {
-                Ok(())
-            }
-            Err(error) if error.condition() == Some(&Condition::MountNotStored) => {
-                Err(error.with_hint(
-                    "the session was shut down all the same; what is kept of it is there until the session is deleted",
-                ))
-            }
-            released => released.map_err(|error| {
-                error.with_hint(
-                    "the session was shut down all the same; what of it was not stored is lost",
-                )
-            }),
+            suspend_expiry(self.backend.as_ref(), &self.machine).await;
         }
     }
 

@@ -46,7 +46,8 @@ impl Session {
         if self.exposed_ports.contains(&port) {
             return self.expose_unrecorded(port).await;
         }
-        let published = match self.backend.expose() {
+        // What is down has nothing exposed, and nobody to ask.
+        let published = match self.backend.expose().filter(|_| self.check_up().is_ok()) {
             Some(expose) => expose.published(&self.machine).await,
             None => Ok(Vec::new()),
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bastide_proto::frame::MAX_DATA;
-use bastide_proto::{Control, End, FaultKind, Notice, ProcessRecord, Request, TerminalSize};
+use bastide_proto::{Control, End, FaultKind, ProcessNotice, ProcessRecord, Request, TerminalSize};
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -79,7 +79,7 @@ pub enum OutputEvent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
     /// Why.
-    pub reason: Reason,
+    pub reason: ExitReason,
     /// What the shell would call its exit code: its own, 128 + N for signal N, 124 for a timeout,
     /// 126 or 127 if it could not be executed.
     pub code: i32,
@@ -90,7 +90,7 @@ pub struct Exit {
 /// Why a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum ExitReason {
     /// It ended by itself.
     Exited,
     /// A signal ended it.
@@ -107,7 +107,7 @@ pub enum Reason {
     Detached,
 }
 
-impl Reason {
+impl ExitReason {
     /// The word programs see.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -159,7 +159,7 @@ impl ProcessInfo {
                 // A supervisor that was killed from inside is how it ended, no failure of the list.
                 Some(End::Failed(fault)) => {
                     let detail = Some(fault.message);
-                    Some(Exit { reason: Reason::Signalled, code: 128 + 9, detail })
+                    Some(Exit { reason: ExitReason::Signalled, code: 128 + 9, detail })
                 }
                 end => end.map(exit).transpose()?,
             },
@@ -313,8 +313,8 @@ impl Process {
                     OutputEvent::Stderr(data)
                 }
                 Incoming::Item(notice) => match decode(&notice)? {
-                    Notice::Lost(bytes) => OutputEvent::Lost(bytes),
-                    Notice::Usage(usage) => {
+                    ProcessNotice::Lost(bytes) => OutputEvent::Lost(bytes),
+                    ProcessNotice::Usage(usage) => {
                         self.usage = Some(usage.into());
                         continue;
                     }
@@ -463,15 +463,15 @@ impl Drop for Process {
 pub(crate) fn exit(end: End) -> Result<Exit> {
     let exit = |reason, code| Exit { reason, code, detail: None };
     Ok(match end {
-        End::Exited { code } => exit(Reason::Exited, code),
-        End::Signalled { signal } => exit(Reason::Signalled, 128 + signal),
-        End::OutOfMemory { code } => exit(Reason::OutOfMemory, code),
-        End::Timeout => exit(Reason::Timeout, 124),
-        End::Cancelled => exit(Reason::Cancelled, 125),
-        End::Detached => exit(Reason::Detached, 0),
+        End::Exited { code } => exit(ExitReason::Exited, code),
+        End::Signalled { signal } => exit(ExitReason::Signalled, 128 + signal),
+        End::OutOfMemory { code } => exit(ExitReason::OutOfMemory, code),
+        End::Timeout => exit(ExitReason::Timeout, 124),
+        End::Cancelled => exit(ExitReason::Cancelled, 125),
+        End::Detached => exit(ExitReason::Detached, 0),
         End::NotStarted(fault) => {
             let code = if fault.kind == FaultKind::NotFound { 127 } else { 126 };
-            Exit { reason: Reason::NotStarted, code, detail: Some(fault.message) }
+            Exit { reason: ExitReason::NotStarted, code, detail: Some(fault.message) }
         }
         End::Failed(fault) => return Err(refused(fault)),
         _ => return Err(agent_lost("the guest broke the protocol: not the end of a command")),

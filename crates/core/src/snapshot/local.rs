@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use bastide_model::snapshot::{FingerprintRecord, LocalSnapshot};
 
-use super::{Saved, SnapshotKeeper, Workspace, tar};
+use super::{Saved, SnapshotStorage, Workspace, tar};
 use crate::Result;
 
 /// Keeps a workspace in a tar file.
@@ -36,7 +36,7 @@ impl Local {
 }
 
 #[async_trait]
-impl SnapshotKeeper for Local {
+impl SnapshotStorage for Local {
     async fn is_restorable(&self, _workspace: &Workspace<'_>) -> Result<bool> {
         Ok(self.path()?.is_file())
     }
@@ -44,7 +44,7 @@ impl SnapshotKeeper for Local {
     async fn save(&self, workspace: &Workspace<'_>) -> Result<Saved> {
         let path = self.path()?;
         let (temporary, file) = self.begin()?;
-        let _guard = Unfinished(temporary.clone());
+        let _guard = TempFile(temporary.clone());
         let (file, saved) = tar::save(workspace, file).await?;
         let published = tokio::task::spawn_blocking(move || {
             // What takes the place of the snapshot before must be whole, also after the power went.
@@ -72,9 +72,9 @@ impl SnapshotKeeper for Local {
 }
 
 /// A file that goes unless it was renamed.
-struct Unfinished(PathBuf);
+struct TempFile(PathBuf);
 
-impl Drop for Unfinished {
+impl Drop for TempFile {
     fn drop(&mut self) {
         // Renamed, it has another name.
         drop(fs::remove_file(&self.0));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bastide_model::snapshot::FingerprintRecord;
 
-use super::{Saved, SnapshotKeeper, Workspace, tar};
+use super::{Saved, SnapshotStorage, Workspace, tar};
 use crate::compat::raise;
 use crate::session::files::Spool;
 use crate::{Content, Error, Result};
@@ -54,21 +54,21 @@ impl Remote {
         Ok(Arc::clone(&*bound.await?))
     }
 
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         format!("<remote:{}>", self.key)
     }
 
     fn not_saved(&self, error: Error) -> Error {
-        raise::snapshot_persist(&self.id, self.place()).with_source(error)
+        raise::snapshot_persist(&self.id, self.location()).with_source(error)
     }
 
     fn not_restored(&self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-        raise::snapshot_restore(&self.id, self.place()).with_source(error)
+        raise::snapshot_restore(&self.id, self.location()).with_source(error)
     }
 }
 
 #[async_trait]
-impl SnapshotKeeper for Remote {
+impl SnapshotStorage for Remote {
     async fn is_restorable(&self, workspace: &Workspace<'_>) -> Result<bool> {
         self.client(workspace).await?.exists(&self.id).await
     }

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use bastide_proto::frame::MAX_DATA;
 use bastide_proto::tree::{
-    BATCH_CONTENT, LARGE, NewEntry, NewEntryKind, Restore, RestoreItem, RestoreMessage, TreeSum,
+    BATCH_CONTENT, LARGE, NewEntry, NewEntryKind, Restore, RestoreItem, RestoreMessage,
+    TreeChecksum,
 };
 use bastide_proto::{End, GuestPath, Request};
 use bytes::Bytes;
 use serde_bytes::ByteBuf;
 
 use crate::link::fault::{agent_lost, refused};
-use crate::link::{Access, Incoming, Link, Receiver, Sender, Stream, Ticket};
+use crate::link::{Access, FdTicket, Incoming, Link, Receiver, Sender, Stream};
 use crate::link::{broken, decode};
 use crate::{Error, ErrorKind, Result};
 
@@ -88,7 +89,7 @@ impl<'a> Restoring<'a> {
         root: &GuestPath,
         kept: Vec<ByteBuf>,
         only_empty: bool,
-        replaced: Option<TreeSum>,
+        replaced: Option<TreeChecksum>,
     ) -> Result<Self> {
         let request = Request::Restore(Restore { base: root.clone(), kept, only_empty, replaced });
         let Stream { to_guest, from_guest, .. } = link.open(request).await?;
@@ -116,10 +117,10 @@ impl<'a> Restoring<'a> {
     ) -> Result<Option<Arc<File>>> {
         let side = self.link.side().filter(|_| passed);
         let mut ticket = side.and_then(|side| side.expect());
-        let number = ticket.as_ref().map(Ticket::number);
+        let number = ticket.as_ref().map(FdTicket::number);
         self.item(&RestoreItem::Large { entry, size, ticket: number }).await?;
         let is_passed = loop {
-            match self.hearing.word().await? {
+            match self.hearing.receive().await? {
                 RestoreMessage::Progress { .. } => {}
                 RestoreMessage::Ready { passed } => break passed,
                 _ => return Err(broken("not a file that is ready")),
@@ -165,7 +166,7 @@ impl<'a> Restoring<'a> {
     async fn commit(&mut self) -> Result<Restored> {
         self.item(&RestoreItem::Commit).await?;
         loop {
-            match self.hearing.word().await? {
+            match self.hearing.receive().await? {
                 RestoreMessage::Progress { .. } => {}
                 RestoreMessage::Restored { unowned, unattributed, cleared } => {
                     return match self.hearing.next().await? {
@@ -210,7 +211,7 @@ impl RestoreReplies {
             tokio::select! {
                 biased;
                 sent = &mut sending => return match sent {
-                    Err(lost) if lost.kind() == ErrorKind::AgentLost => Err(self.said(lost).await),
+                    Err(lost) if lost.kind() == ErrorKind::AgentLost => Err(self.early_error(lost).await),
                     sent => sent,
                 },
                 reply = self.next() => match reply? {
@@ -222,7 +223,7 @@ impl RestoreReplies {
     }
 
     /// What a guest that stopped listening said before; else that it is lost.
-    async fn said(&mut self, lost: Error) -> Error {
+    async fn early_error(&mut self, lost: Error) -> Error {
         loop {
             match self.next().await {
                 Ok(Some(_)) => {}
@@ -234,9 +235,9 @@ impl RestoreReplies {
     }
 
     /// The next word, which must not be the end.
-    async fn word(&mut self) -> Result<RestoreMessage> {
+    async fn receive(&mut self) -> Result<RestoreMessage> {
         match self.next().await? {
-            Some(word) => Ok(word),
+            Some(receive) => Ok(receive),
             None => Err(broken("the end of a tree before its end")),
         }
     }

@@ -21,9 +21,8 @@ mod cache;
 mod chunk;
 mod collect;
 mod errors;
+mod fail_points;
 mod index;
-mod keeper;
-mod lease;
 mod pack;
 mod pack_folders;
 pub(crate) mod points;
@@ -32,11 +31,12 @@ mod record;
 mod remote;
 mod restore;
 mod save;
-mod steps;
+mod session_snapshot;
 mod tar;
 mod tree;
 #[doc(hidden)]
 pub mod untrusted_bytes;
+mod use_lock;
 mod verify;
 mod writer;
 
@@ -53,9 +53,9 @@ use bastide_proto::GuestPath;
 use chunk::ChunkId;
 use errors::failed;
 use index::{Index, KnownPack, packs_in};
-use lease::Lease;
 use pack_folders::PackFolders;
 use reader::Reader;
+use use_lock::UseLock;
 use writer::Writer;
 
 use crate::host::make_private;
@@ -64,11 +64,11 @@ use crate::snapshot::{Progress, Workspace};
 use crate::{Error, ErrorKind, Result};
 
 pub use collect::CollectReport;
-pub use keeper::StoreSnapshot;
 pub use record::SnapshotInfo;
 pub use remote::{Objects, PushReport};
 pub use restore::RestoreReport;
 pub use save::{SaveOptions, SaveReport};
+pub use session_snapshot::StoreSnapshot;
 pub use verify::{SnapshotHealth, VerifyReport};
 
 /// What the file `format` says.
@@ -211,28 +211,28 @@ impl Store {
     }
 
     fn lock(&self) -> Result<File> {
-        lease::lock(&self.folder("lock"))
+        use_lock::lock(&self.folder("lock"))
     }
 
-    fn lease(&self) -> Result<Lease> {
+    fn use_lock(&self) -> Result<UseLock> {
         if !self.folder("format").exists() {
             make(&self.inner.home)?;
         }
-        Lease::take(&self.folder("leases"))
+        UseLock::take(&self.folder("leases"))
     }
 
     /// Where packs are, and where those that were put aside are.
-    fn whereabouts(&self) -> PackFolders {
+    fn pack_folders(&self) -> PackFolders {
         PackFolders::new(self.packs(), self.folder("aside"), self.folder("lock"))
     }
 
-    /// Where every chunk is now. Whoever relies on it takes a lease before.
+    /// Where every chunk is now. Whoever relies on it takes a use lock before.
     fn index(&self) -> Result<Arc<Index>> {
         let packs = {
             let _lock = self.lock()?;
             packs_in(&self.packs())?
         };
-        self.index_of(&packs, &self.whereabouts())
+        self.index_of(&packs, &self.pack_folders())
     }
 
     /// Where every chunk of these packs is.
@@ -241,15 +241,15 @@ impl Store {
         // Not held meanwhile: a pack that is not found is looked for under the store's lock, and whoever has that may
         // be here, too.
         let before = known().clone();
-        let distrusted = self.distrusted()?;
-        let index = Arc::new(Index::read(packs, places, before.as_deref(), &distrusted)?);
+        let damaged_copies = self.damaged_copies()?;
+        let index = Arc::new(Index::read(packs, places, before.as_deref(), &damaged_copies)?);
         *known() = Some(Arc::clone(&index));
         Ok(index)
     }
 
     /// Chunks that were found to be damaged, each with its pack: they do not count as being there, so
     /// that whoever has their content brings it again.
-    fn distrusted(&self) -> Result<Vec<(ChunkId, ChunkId)>> {
+    fn damaged_copies(&self) -> Result<Vec<(ChunkId, ChunkId)>> {
         let path = self.folder("damaged");
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
@@ -269,7 +269,7 @@ impl Store {
     /// snapshot, or puts packs aside, between the one look and the other, and nothing that is there now
     /// goes away while the reader is held.
     fn reading<T>(&self, look: impl FnOnce() -> Result<T>) -> Result<(Reader, T)> {
-        let lease = self.lease()?;
+        let use_lock = self.use_lock()?;
         let (packs, found) = {
             let _lock = self.lock()?;
             let found = look()?;
@@ -278,15 +278,15 @@ impl Store {
             packs.extend(packs_in(&self.packs())?);
             (packs, found)
         };
-        let places = self.whereabouts();
+        let places = self.pack_folders();
         let index = self.index_of(&packs, &places)?;
-        Ok((Reader::new(index, Some(lease), places), found))
+        Ok((Reader::new(index, Some(use_lock), places), found))
     }
 
     fn writer(&self) -> Result<Writer> {
-        let lease = self.lease()?;
+        let use_lock = self.use_lock()?;
         let index = self.index()?;
-        Ok(Writer::new(index, lease, self.packs(), self.folder("temporary")))
+        Ok(Writer::new(index, use_lock, self.packs(), self.folder("temporary")))
     }
 
     /// All snapshots by name; for a damaged one, the error.
@@ -346,7 +346,7 @@ impl Store {
         info: &SnapshotInfo,
     ) -> Result<()> {
         let bytes = record::encode(info)?;
-        let temporary = self.folder("temporary").join(format!("{}.record", writer.lease.name()));
+        let temporary = self.folder("temporary").join(format!("{}.record", writer.use_lock.name()));
         let writing = |error| failed("write", &temporary, error);
         let mut file = File::create_new(&temporary).map_err(writing)?;
         file.write_all(&bytes).map_err(writing)?;

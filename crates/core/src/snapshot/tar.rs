@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Saved, Workspace};
 use crate::compat::raise;
+use crate::events::trace::hex;
 use crate::{Content, Error, ErrorKind, Result};
 
 /// How fingerprints of tar archives are made.
@@ -146,10 +147,6 @@ fn fingerprint_of(workspace: &Workspace<'_>, sha256: &str) -> Option<Fingerprint
     let text = format!("{sha256}\n{digest}\n");
     let fingerprint = hex(&Sha256::digest(text.as_bytes()));
     Some(FingerprintRecord { fingerprint, version: VERSION.to_owned() })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn unreadable(workspace: &Workspace<'_>) -> Error {

@@ -8,10 +8,10 @@ use bastide_model::snapshot::Snapshot;
 
 use super::local::Local;
 use super::remote::Remote;
-use super::{Nothing, SnapshotKeeper};
+use super::{NoopSnapshot, SnapshotStorage};
 use crate::{Error, ErrorKind, Result};
 
-type Make = Arc<dyn Fn(&Snapshot) -> Result<Arc<dyn SnapshotKeeper>> + Send + Sync>;
+type Make = Arc<dyn Fn(&Snapshot) -> Result<Arc<dyn SnapshotStorage>> + Send + Sync>;
 
 /// The types of snapshots, and what keeps snapshots of each type.
 ///
@@ -28,10 +28,10 @@ impl SnapshotTypes {
     #[must_use]
     pub fn with(
         mut self,
-        word: impl Into<String>,
-        make: impl Fn(&Snapshot) -> Result<Arc<dyn SnapshotKeeper>> + Send + Sync + 'static,
+        tag: impl Into<String>,
+        make: impl Fn(&Snapshot) -> Result<Arc<dyn SnapshotStorage>> + Send + Sync + 'static,
     ) -> Self {
-        self.makers.insert(word.into(), Arc::new(make));
+        self.makers.insert(tag.into(), Arc::new(make));
         self
     }
 
@@ -41,14 +41,14 @@ impl SnapshotTypes {
     ///
     /// [`ErrorKind::Unsupported`] for an unknown type; otherwise the error of the type's own
     /// constructor.
-    pub fn keeper(&self, snapshot: &Snapshot) -> Result<Arc<dyn SnapshotKeeper>> {
-        let word = snapshot.type_name();
-        if let Some(make) = self.makers.get(word) {
+    pub fn keeper(&self, snapshot: &Snapshot) -> Result<Arc<dyn SnapshotStorage>> {
+        let tag = snapshot.type_name();
+        if let Some(make) = self.makers.get(tag) {
             return make(snapshot);
         }
         match snapshot {
             Snapshot::Noop { .. } => {
-                return Ok(Arc::new(Nothing { snapshot: snapshot.clone() }));
+                return Ok(Arc::new(NoopSnapshot { snapshot: snapshot.clone() }));
             }
             Snapshot::Local(local) => return Ok(Arc::new(Local(local.clone()))),
             Snapshot::Remote { id, client_dependency_key } => {
@@ -57,8 +57,8 @@ impl SnapshotTypes {
             }
             Snapshot::Custom(_) => {}
         }
-        let message = format!("nobody here keeps snapshots of type `{word}`");
-        Err(Error::new(ErrorKind::Unsupported, message).with_context("type", word))
+        let message = format!("nobody here keeps snapshots of type `{tag}`");
+        Err(Error::new(ErrorKind::Unsupported, message).with_context("type", tag))
     }
 }
 
@@ -100,14 +100,14 @@ mod tests {
     fn knows_the_types_of_the_reference_and_its_own_and_refuses_others() {
         let types = SnapshotTypes::default();
         let noop = Snapshot::Noop { id: "a".to_owned() };
-        assert!(types.keeper(&noop).unwrap().keeps_nothing());
+        assert!(types.keeper(&noop).unwrap().is_noop());
         let local: Snapshot =
             lax::read(&json!({"type": "local", "id": "a", "base_path": "/s"})).unwrap();
-        assert!(!types.keeper(&local).unwrap().keeps_nothing());
+        assert!(!types.keeper(&local).unwrap().is_noop());
         let registered = Snapshot::custom(RegisteredTypes);
         assert_eq!(types.keeper(&registered).unwrap_err().kind(), ErrorKind::Unsupported);
-        let types =
-            types.with("shelf", |snapshot| Ok(Arc::new(Nothing { snapshot: snapshot.clone() })));
+        let types = types
+            .with("shelf", |snapshot| Ok(Arc::new(NoopSnapshot { snapshot: snapshot.clone() })));
         assert!(types.keeper(&registered).is_ok());
     }
 }

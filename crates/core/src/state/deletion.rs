@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bastide_proto::warden::DELETED_FOLDER;
 
-use crate::backend::{MachineEnd, SessionId};
+use crate::backend::{MachineExit, SessionId};
 
 /// The longest note.
 const MOST: u64 = 4096;
@@ -16,17 +16,28 @@ const MOST: u64 = 4096;
 pub(crate) struct Deletion {
     pub(crate) id: SessionId,
     /// How it ended; nothing if the note cannot be read.
-    pub(crate) end: Option<MachineEnd>,
+    pub(crate) end: Option<MachineExit>,
     path: PathBuf,
     _lock: File,
 }
 
 impl Deletion {
     /// Takes the note away: everything it was made for is done.
-    pub(crate) fn settle(self) {
+    pub(crate) fn finish(self) {
         // One that stays is looked at again.
         drop(fs::remove_file(&self.path));
     }
+}
+
+/// What somebody finds who wants to settle the deletion of a session.
+#[derive(Debug)]
+pub(crate) enum DeletionAttempt {
+    /// There is nothing to settle.
+    Missing,
+    /// Somebody else does.
+    Taken,
+    /// Nobody did; now the caller does.
+    Ours(Deletion),
 }
 
 /// Every such session that nobody else is busy with.
@@ -42,31 +53,39 @@ pub(super) fn all(home: &Path) -> io::Result<Vec<Deletion>> {
         let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        match take(id, entry.path()) {
-            Ok(deletion) => found.extend(deletion),
-            // Somebody else was faster.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+        if let DeletionAttempt::Ours(deletion) = take(id, entry.path())? {
+            found.push(deletion);
         }
     }
     Ok(found)
 }
 
-fn take(id: SessionId, path: PathBuf) -> io::Result<Option<Deletion>> {
-    let mut lock = File::open(&path)?;
+/// The one of this session.
+pub(super) fn one(home: &Path, id: &SessionId) -> io::Result<DeletionAttempt> {
+    take(id.clone(), home.join(DELETED_FOLDER).join(id.as_str()))
+}
+
+fn take(id: SessionId, path: PathBuf) -> io::Result<DeletionAttempt> {
+    let mut lock = match File::open(&path) {
+        // Somebody else was faster.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(DeletionAttempt::Missing);
+        }
+        opened => opened?,
+    };
     match lock.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Ok(None),
+        Err(TryLockError::WouldBlock) => return Ok(DeletionAttempt::Taken),
         Err(TryLockError::Error(error)) => return Err(error),
     }
     // Whoever had the lock before may be done with it.
     if !path.try_exists()? {
-        return Ok(None);
+        return Ok(DeletionAttempt::Missing);
     }
     let mut text = Vec::new();
     (&mut lock).take(MOST).read_to_end(&mut text)?;
     let end = serde_json::from_slice(&text).ok();
-    Ok(Some(Deletion { id, end, path, _lock: lock }))
+    Ok(DeletionAttempt::Ours(Deletion { id, end, path, _lock: lock }))
 }
 
 pub(super) fn forget(home: &Path, id: &SessionId) {
@@ -96,7 +115,7 @@ mod tests {
         assert_eq!((&deletion.id, deletion.end.as_ref().unwrap().at_ms), (&id, Some(7)));
         drop(deletion);
         // Whoever could not put it on record leaves it to the next.
-        all(home.path()).unwrap().pop().unwrap().settle();
+        all(home.path()).unwrap().pop().unwrap().finish();
         assert!(all(home.path()).unwrap().is_empty());
     }
 }

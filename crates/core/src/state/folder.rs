@@ -9,17 +9,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bastide_proto::warden::{LOCK_FILE, TRANSITION_LOCK_FILE, UNWANTED_FILE};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
 use tokio::time::Instant;
 
-use super::origin::{self, Origin};
+use super::origin::{self, Origin, is_owned_root};
 use super::record::{self, Record, Stamp};
 use crate::backend::SessionId;
 use crate::host::{is_storage_full, sync_folder};
-use crate::{Error, ErrorKind, Result};
+use crate::{Condition, Error, ErrorKind, Result};
 
 /// How long a folder may be in somebody else's hands before we give up making it ours. Whoever only
 /// looks at it needs microseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long to wait before looking again.
 const AGAIN: Duration = Duration::from_millis(1);
@@ -32,7 +34,7 @@ pub struct SessionFolder {
     path: PathBuf,
     lock: File,
     /// Held for as long as this is, where the session is being made or started.
-    _transition: Option<Transition>,
+    transition: Option<Transition>,
     is_new: bool,
     is_tied: bool,
 }
@@ -42,14 +44,40 @@ pub struct SessionFolder {
 #[derive(Debug)]
 pub(crate) struct Transition {
     path: PathBuf,
+    /// The folder itself: its path may lead to that of another session by now.
+    folder: File,
     lock: File,
 }
 
 impl Transition {
     /// Whether the session is still the one it was taken of.
-    pub(crate) fn is_in_place(&self) -> bool {
-        // Where that cannot be told it may be another's, and is left alone.
-        is_in_place(&self.lock, &self.path.join(TRANSITION_LOCK_FILE)).unwrap_or(false)
+    ///
+    /// # Errors
+    ///
+    /// Where that cannot be told. It may be another's then, and is left alone; but nobody said that it was removed.
+    pub(crate) fn is_in_place(&self) -> Result<bool> {
+        is_in_place(&self.lock, &self.path.join(TRANSITION_LOCK_FILE)).map_err(|error| {
+            let path = self.path.display();
+            let message =
+                format!("cannot tell whether the session in {path} is still there: {error}");
+            Error::new(ErrorKind::Io, message).with_context("path", path.to_string())
+        })
+    }
+
+    /// Writes what is on record about the session, and about no other that has its name since.
+    pub(super) fn write(&self, record: &Record) -> Result<Stamp> {
+        if !self.is_in_place()? {
+            let message = format!("session {} was removed meanwhile", record.id);
+            return Err(
+                Error::new(ErrorKind::NotFound, message).with_condition(Condition::SessionMissing)
+            );
+        }
+        self.write_held(record)
+    }
+
+    /// Writes it into the folder itself, wherever its path leads by now.
+    pub(super) fn write_held(&self, record: &Record) -> Result<Stamp> {
+        record::write(&self.folder, &self.path, record)
     }
 }
 
@@ -85,7 +113,7 @@ impl SessionFolder {
             let message = format!("cannot open the folder of session {id}: {error}");
             Error::new(ErrorKind::Io, message).with_context("path", path.display().to_string())
         })?;
-        Ok(Self { id, path, lock, _transition: None, is_new: false, is_tied: false })
+        Ok(Self { id, path, lock, transition: None, is_new: false, is_tied: false })
     }
 
     /// The session's id.
@@ -124,26 +152,47 @@ impl SessionFolder {
     }
 
     /// The same folder, with the right to change what the session is.
-    pub(crate) fn under(self, transition: Transition) -> Self {
-        Self { _transition: Some(transition), ..self }
+    pub(crate) fn with_transition(self, transition: Transition) -> Self {
+        Self { transition: Some(transition), ..self }
     }
 
     /// Makes a session that was copied here one of this place: it is about to get a machine of its own.
-    pub(crate) fn settle(&self) -> io::Result<()> {
+    pub(crate) fn write_origin(&self) -> io::Result<()> {
         match Origin::of(&self.path)? {
             Origin::Here => Ok(()),
-            Origin::Copied | Origin::Unsaid => origin::settle(&self.lock),
+            Origin::Copied | Origin::Unsaid => {
+                // What is noted in it of other folders is true of the original, and would be believed from here on.
+                origin::forget_owned_root(&self.path)?;
+                origin::write_origin(&self.lock)
+            }
         }
+    }
+
+    /// Whether a folder elsewhere was made for this session.
+    pub(crate) fn owns_root(&self, root: &Path) -> bool {
+        // What nobody can tell is left alone.
+        matches!(is_owned_root(&self.path, root), Ok(Some(true)))
+    }
+
+    /// Notes which folder elsewhere goes with the session, for whoever removes this one: its warden may be all there is left.
+    pub(crate) fn note_owned_root(&self, root: &Path) -> io::Result<()> {
+        origin::note_owned_root(&self.path, root)
     }
 
     /// Writes what is on record about the session.
     pub(crate) fn write(&self, record: &Record) -> Result<Stamp> {
-        record::write(&self.path, record)
+        match &self.transition {
+            Some(transition) => transition.write(record),
+            None => {
+                let message = format!("session {} is changed by nobody here", self.id);
+                Err(Error::new(ErrorKind::Internal, message))
+            }
+        }
     }
 
     /// Whether somebody removed the session, or asked for that, while it was being made.
-    pub(crate) fn is_unwanted(&self) -> bool {
-        is_unwanted(&self.path)
+    pub(crate) fn has_tombstone(&self) -> bool {
+        has_tombstone(&self.path)
             || !is_in_place(&self.lock, &self.path.join(LOCK_FILE)).unwrap_or(true)
     }
 }
@@ -151,7 +200,7 @@ impl SessionFolder {
 /// Announces that a session is removed, before anything of it goes: whoever makes or starts it right now
 /// gives up, and whoever finds what is left of it later may finish. The note is on the disk when this
 /// returns, unless the session ends with its owner anyway. False if there is no such session.
-pub(crate) fn mark_unwanted(path: &Path, is_tied: bool) -> io::Result<bool> {
+pub(crate) fn write_tombstone(path: &Path, is_tied: bool) -> io::Result<bool> {
     let mark = path.join(UNWANTED_FILE);
     match File::options().create(true).append(true).mode(0o600).open(mark) {
         Ok(_) if is_tied => Ok(true),
@@ -171,7 +220,7 @@ pub(crate) fn mark_unwanted(path: &Path, is_tied: bool) -> io::Result<bool> {
 }
 
 /// Whether somebody is removing a session, or was.
-pub(crate) fn is_unwanted(path: &Path) -> bool {
+pub(crate) fn has_tombstone(path: &Path) -> bool {
     path.join(UNWANTED_FILE).exists()
 }
 
@@ -203,7 +252,7 @@ pub(super) async fn reserve(path: PathBuf, id: SessionId) -> Result<SessionFolde
         let message = format!("cannot make a folder for session {id}: {error}");
         Error::new(ErrorKind::Io, message).with_context("path", path.display().to_string())
     };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match DirBuilder::new().mode(0o700).create(&path) {
             Ok(()) => {}
@@ -223,7 +272,7 @@ pub(super) async fn reserve(path: PathBuf, id: SessionId) -> Result<SessionFolde
             let late = Instant::now() >= deadline;
             match take(&path, &id)? {
                 ClaimAttempt::Ours(folder) => {
-                    origin::settle(&folder.lock).map_err(failed)?;
+                    origin::write_origin(&folder.lock).map_err(failed)?;
                     return Ok(SessionFolder { is_new: true, ..folder });
                 }
                 ClaimAttempt::Missing | ClaimAttempt::Kept if late => {
@@ -244,7 +293,7 @@ fn take(path: &Path, id: &SessionId) -> Result<ClaimAttempt> {
         TransitionAttempt::Taken => return Ok(ClaimAttempt::Kept),
     };
     Ok(match claim(path.to_owned(), id)? {
-        ClaimAttempt::Ours(folder) => ClaimAttempt::Ours(folder.under(transition)),
+        ClaimAttempt::Ours(folder) => ClaimAttempt::Ours(folder.with_transition(transition)),
         other => other,
     })
 }
@@ -254,8 +303,8 @@ pub(super) fn lock_transition(path: &Path, id: &SessionId) -> Result<TransitionA
     match lock_in(path, TRANSITION_LOCK_FILE).map_err(|error| not_locked(path, id, &error))? {
         Locked::Missing => Ok(TransitionAttempt::Missing),
         Locked::Elsewhere => Ok(TransitionAttempt::Taken),
-        Locked::Ours(lock) => {
-            Ok(TransitionAttempt::Ours(Transition { path: path.to_owned(), lock }))
+        Locked::Ours { folder, lock } => {
+            Ok(TransitionAttempt::Ours(Transition { path: path.to_owned(), folder, lock }))
         }
     }
 }
@@ -268,29 +317,27 @@ fn not_locked(path: &Path, id: &SessionId, error: &io::Error) -> Error {
 enum Locked {
     Missing,
     Elsewhere,
-    Ours(File),
+    Ours { folder: File, lock: File },
 }
 
 /// Locks a file of a session's folder, which is made if it is not there.
-fn lock_in(folder: &Path, name: &str) -> io::Result<Locked> {
-    match fs::symlink_metadata(folder) {
-        Ok(found) if found.is_dir() => {}
-        // What somebody put there instead of a folder is not followed.
-        Ok(_) => return Err(io::ErrorKind::NotADirectory.into()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Locked::Missing),
-        Err(error) => return Err(error),
-    }
-    let mut options = File::options();
-    options.create(true).truncate(false).read(true).write(true).mode(0o600);
-    let path = folder.join(name);
-    let lock = match options.open(&path) {
-        Ok(lock) => lock,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Locked::Missing),
-        Err(error) => return Err(error),
+fn lock_in(path: &Path, name: &str) -> io::Result<Locked> {
+    // What somebody put there instead of a folder is not followed.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = match openat(CWD, path, flags, Mode::empty()) {
+        Ok(folder) => File::from(folder),
+        Err(Errno::NOENT) => return Ok(Locked::Missing),
+        Err(errno) => return Err(errno.into()),
+    };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let lock = match openat(&folder, name, flags, Mode::from_raw_mode(0o600)) {
+        Ok(lock) => File::from(lock),
+        Err(Errno::NOENT) => return Ok(Locked::Missing),
+        Err(errno) => return Err(errno.into()),
     };
     match lock.try_lock() {
         // Between opening and locking it, the folder may have been removed, and made again.
-        Ok(()) if is_in_place(&lock, &path)? => Ok(Locked::Ours(lock)),
+        Ok(()) if is_in_place(&lock, &path.join(name))? => Ok(Locked::Ours { folder, lock }),
         Ok(()) => Ok(Locked::Missing),
         Err(TryLockError::WouldBlock) => Ok(Locked::Elsewhere),
         Err(TryLockError::Error(error)) => Err(error),
@@ -302,13 +349,13 @@ pub(super) fn claim(path: PathBuf, id: &SessionId) -> Result<ClaimAttempt> {
     match lock_in(&path, LOCK_FILE).map_err(|error| not_locked(&path, id, &error))? {
         Locked::Missing => Ok(ClaimAttempt::Missing),
         Locked::Elsewhere => Ok(ClaimAttempt::Kept),
-        Locked::Ours(lock) => {
+        Locked::Ours { lock, .. } => {
             let id = id.clone();
             Ok(ClaimAttempt::Ours(SessionFolder {
                 id,
                 path,
                 lock,
-                _transition: None,
+                transition: None,
                 is_new: false,
                 is_tied: false,
             }))

@@ -29,8 +29,8 @@ static IN_DATABASE: Mutex<()> = Mutex::new(());
 const AGAIN: Duration = Duration::from_millis(1);
 
 /// Keeps the threads of all indexes out of SQLite; `None` if one does not come out in that time.
-pub(crate) fn hold(patience: Duration) -> Option<MutexGuard<'static, ()>> {
-    let deadline = Instant::now() + patience;
+pub(crate) fn lock_for_fork(time_limit: Duration) -> Option<MutexGuard<'static, ()>> {
+    let deadline = Instant::now() + time_limit;
     loop {
         match IN_DATABASE.try_lock() {
             Ok(guard) => return Some(guard),

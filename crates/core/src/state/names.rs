@@ -27,7 +27,7 @@ const LOCK: &str = ".lock";
 const LONGEST: usize = 63;
 
 /// How long somebody else may take to give a name.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A name that somebody chose for a session: `[a-z0-9][a-z0-9_.-]{0,62}`, and never what could be an id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -124,7 +124,7 @@ pub(super) fn all(home: &Path) -> HashMap<SessionId, SessionName> {
 }
 
 /// Removes links that lead nowhere. Where that fails they stay, and are in nobody's way.
-pub(super) fn tidy(home: &Path) {
+pub(super) fn prune(home: &Path) {
     let folder = home.join(NAMES);
     if check_folder(home).is_err() {
         return;
@@ -176,7 +176,7 @@ async fn lock(folder: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.create(true).truncate(false).read(true).write(true).mode(0o600);
     let lock = options.open(folder.join(LOCK))?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match lock.try_lock() {
             Ok(()) => return Ok(lock),
@@ -218,14 +218,14 @@ mod tests {
         run(give(home.path(), &name, &id)).unwrap();
         let names = home.path().join(NAMES);
         fs::write(names.join("readme"), "mine").unwrap();
-        tidy(home.path());
+        prune(home.path());
         assert!(!names.join("web").is_symlink(), "its session is gone");
         assert!(names.join("readme").exists());
         fs::write(other.path().join("passwd"), "theirs").unwrap();
         fs::write(other.path().join(LOCK), "").unwrap();
         fs::remove_dir_all(&names).unwrap();
         symlink(other.path(), &names).unwrap();
-        tidy(home.path());
+        prune(home.path());
         assert!(run(give(home.path(), &name, &id)).is_err());
         assert_eq!(fs::read_dir(other.path()).unwrap().count(), 2);
     }
@@ -255,7 +255,7 @@ mod tests {
         run(give(home.path(), &name, next)).unwrap();
         assert_eq!(lookup(home.path(), "web").as_ref(), Some(next));
         fs::remove_dir(home.path().join(SESSIONS).join(next.as_str())).unwrap();
-        tidy(home.path());
+        prune(home.path());
         assert!(fs::symlink_metadata(home.path().join(NAMES).join("web")).is_err());
     }
 

@@ -3,11 +3,12 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use bastide_proto::warden::{LOCK_FILE, origin_mark};
-use rustix::fs::{AtFlags, StatxFlags, statx};
+use bastide_proto::warden::{LOCK_FILE, OWNED_ROOT_FILE, origin_mark};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
 
 /// The longest mark there is.
 const MOST: u64 = 128;
@@ -59,22 +60,64 @@ impl Origin {
     }
 
     fn read(lock: &File) -> io::Result<Self> {
-        let mut said = String::new();
-        lock.take(MOST).read_to_string(&mut said)?;
-        Ok(match said {
-            said if said.is_empty() => Self::Unsaid,
-            said if said == mark(lock)? => Self::Here,
+        let mut text = String::new();
+        lock.take(MOST).read_to_string(&mut text)?;
+        Ok(match text {
+            text if text.is_empty() => Self::Unsaid,
+            text if text == mark(lock)? => Self::Here,
             _ => Self::Copied,
         })
     }
 }
 
 /// Has the lock of a session say which file it is.
-pub(super) fn settle(mut lock: &File) -> io::Result<()> {
+pub(super) fn write_origin(mut lock: &File) -> io::Result<()> {
     let mark = mark(lock)?;
     lock.set_len(0)?;
     lock.rewind()?;
     lock.write_all(mark.as_bytes())
+}
+
+/// Notes in a session's folder which folder elsewhere was made for it.
+pub(super) fn note_owned_root(folder: &Path, root: &Path) -> io::Result<()> {
+    if is_owned_root(folder, root)? == Some(true) {
+        return Ok(());
+    }
+    fs::write(folder.join(OWNED_ROOT_FILE), owned_root_note(root)?)
+}
+
+/// Whether a folder elsewhere is the one that was made for a session; `None` where nothing is noted in the session's folder: it
+/// was never made, or by a version that did not note it.
+pub(crate) fn is_owned_root(folder: &Path, root: &Path) -> io::Result<Option<bool>> {
+    let noted = match fs::read(folder.join(OWNED_ROOT_FILE)) {
+        Ok(noted) => noted,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    match owned_root_note(root) {
+        Ok(note) => Ok(Some(note == noted)),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            Ok(Some(false))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Forgets which folder elsewhere was made for the session that this one is a copy of.
+pub(super) fn forget_owned_root(folder: &Path) -> io::Result<()> {
+    match fs::remove_file(folder.join(OWNED_ROOT_FILE)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn owned_root_note(root: &Path) -> io::Result<Vec<u8>> {
+    // It is looked at, whatever its mode is.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = File::from(openat(CWD, root, flags, Mode::empty())?);
+    Ok([mark(&held)?.as_bytes(), root.as_os_str().as_bytes()].concat())
 }
 
 /// What a file says about itself that is not true of any copy.

@@ -2,16 +2,16 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bastide_proto::warden::{LOCK_FILE, TRANSITION_LOCK_FILE, UNWANTED_FILE};
+use rustix::fs::{Mode, OFlags, openat, renameat};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Machine, MachineSpec, SessionId};
 use crate::client::LeaseOptions;
-use crate::host::sync_folder;
 use crate::journal::JournalOptions;
 use crate::workspace::GitOptions;
 use crate::{Condition, Error, ErrorKind, Result};
@@ -33,6 +33,9 @@ pub(crate) enum Stage {
     Starting,
     /// It was made; whether it still runs, its machine knows.
     Running,
+    /// It runs and is being saved, because it is about to end and its files with it: what somebody wrote now would be lost.
+    /// Once nobody has its turn any more, whoever saved it was interrupted, and it runs as before.
+    Saving,
     /// It was saved and is about to end, or has ended already: on purpose, either way.
     Stopping,
     /// It was stopped and can be started again.
@@ -40,13 +43,15 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    const ALL: [Self; 4] = [Self::Starting, Self::Running, Self::Stopping, Self::Stopped];
+    const ALL: [Self; 5] =
+        [Self::Starting, Self::Running, Self::Saving, Self::Stopping, Self::Stopped];
 
     /// The word it is kept by.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
             Self::Running => "running",
+            Self::Saving => "saving",
             Self::Stopping => "stopping",
             Self::Stopped => "stopped",
         }
@@ -181,26 +186,26 @@ impl Stamp {
 
 /// Writes the record into a session's folder, whole or not at all. It is on the disk when this returns,
 /// because what is done next may rely on it: but for a session that ends with its owner, and of which
-/// nobody was promised anything after that.
-pub(super) fn write(folder: &Path, record: &Record) -> Result<Stamp> {
+/// nobody was promised anything after that. The path is where the folder was found.
+pub(super) fn write(folder: &File, path: &Path, record: &Record) -> Result<Stamp> {
     let failed = |error: io::Error| {
         let message = format!("cannot write the record of session {}: {error}", record.id);
-        Error::new(ErrorKind::Io, message).with_context("path", folder.display().to_string())
+        Error::new(ErrorKind::Io, message).with_context("path", path.display().to_string())
     };
     let text = serde_json::to_vec(record).map_err(|error| failed(error.into()))?;
-    let unfinished = folder.join(format!("{NAME}.new"));
+    let unfinished = format!("{NAME}.new");
     let write = || {
-        let mut options = File::options();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(&unfinished)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o600);
+        let mut file = File::from(openat(folder, &unfinished, flags, mode)?);
         file.write_all(&text)?;
         if !record.tied {
             file.sync_all()?;
         }
         let stamp = Stamp::of(&file.metadata()?);
-        fs::rename(&unfinished, folder.join(NAME))?;
+        renameat(folder, &unfinished, folder, NAME)?;
         if !record.tied {
-            sync_folder(folder)?;
+            folder.sync_all()?;
         }
         Ok(stamp)
     };

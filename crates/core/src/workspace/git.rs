@@ -128,7 +128,7 @@ async fn run<const N: usize>(session: &Session, argv: [&str; N]) -> Result<Outpu
     session.exec(command.output_limit(SAID)).await
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -162,7 +162,7 @@ async fn clone_and_copy(session: &Session, step: &GitStep, tmp: &str) -> Result<
         let clone = ["git", "clone", "--depth", "1", "--no-tags", "--branch", reference, &url, tmp];
         let cloned = run(session, clone).await?;
         if cloned.exit.code != 0 {
-            let stderr = first.unwrap_or_else(|| said(&cloned));
+            let stderr = first.unwrap_or_else(|| output_text(&cloned));
             return Err(not_cloned(step, &stderr));
         }
     }
@@ -176,7 +176,7 @@ async fn clone_and_copy(session: &Session, step: &GitStep, tmp: &str) -> Result<
     let copied = run(session, ["cp", "-R", "--", &all, &to]).await?;
     match copied.exit.code {
         0 => Ok(()),
-        _ => Err(not_copied(step, &from, &dest, &said(&copied))),
+        _ => Err(not_copied(step, &from, &dest, &output_text(&copied))),
     }
 }
 
@@ -197,7 +197,7 @@ async fn fetch_commit(
         let command = Command::new(argv.iter().copied()).env("GIT_TERMINAL_PROMPT", "0");
         let done = session.exec(command.timeout(DEADLINE).output_limit(SAID)).await?;
         if done.exit.code != 0 {
-            return Ok(Some(said(&done)));
+            return Ok(Some(output_text(&done)));
         }
     }
     Ok(None)

@@ -59,7 +59,7 @@ pub struct MountInfo {
 
 /// Refuses, before anything happens, what cannot be mounted in sessions of this backend.
 pub(crate) fn check(backend: &dyn Backend, manifest: &Manifest) -> Result<()> {
-    manifest.check_mount_places()?;
+    manifest.check_mount_targets()?;
     for target in manifest.mount_targets()? {
         let (kind, path) = (target.mount.type_name(), &target.path);
         let refused = |why: String, hint: &str| {
@@ -296,7 +296,7 @@ impl<'a> OneMount<'a> {
             MountStrategy::Host { .. } => {
                 let folder = folder_of(self.session)?;
                 let unmounted = self.host_mounts()?.unmount(&folder, &self.path(), FLUSHING).await;
-                unmounted.map_err(|error| host::mount_error(error, self.target))
+                unmounted.map_err(|error| host::unmount_error(error, self.target))
             }
             MountStrategy::DockerVolume { .. } | MountStrategy::Custom(_) => Ok(()),
         }

@@ -57,6 +57,9 @@ fn add(steps: &mut Vec<LayoutStep>, path: PosixPath, entry: &Entry) -> Result<()
         let message = format!("the permissions of {path} make no sense: none can be negative");
         return Err(raise::value_error(message).with_class(ErrorClass::OverflowError));
     }
+    if path.as_str().contains('\0') {
+        return Err(raise::value_error("embedded null byte"));
+    }
     let mode = u32::try_from(entry.permissions.mode() & 0o7777).unwrap_or(0o700);
     let place = path.clone();
     match &entry.kind {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bastide_model::PosixPath;
 use bastide_proto::frame::MAX_DATA;
-use bastide_proto::request::{Entry, EntryKind, Existing, Put as PutRequest, PutItem};
+use bastide_proto::request::{Entry, EntryKind, OnConflict, Put as PutRequest, PutItem};
 use bastide_proto::{End, Fault, FaultKind, GuestPath, PutMessage, Request};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -15,6 +15,7 @@ use super::MaterializedFile;
 use super::plan::Put;
 use super::sources::{HeldDir, Sources};
 use crate::compat::raise;
+use crate::events::trace::hex;
 use crate::link::fault::{agent_lost, refused};
 use crate::link::{Incoming, Link, Receiver, Sender, Stream, broken, decode};
 use crate::snapshot::Progress;
@@ -107,7 +108,7 @@ impl From<Error> for Stop {
 pub(crate) struct Target<'a> {
     pub(crate) link: &'a dyn Link,
     pub(crate) base: &'a GuestPath,
-    pub(crate) existing: Existing,
+    pub(crate) existing: OnConflict,
     pub(crate) through_links: bool,
     pub(crate) progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
 }
@@ -367,7 +368,7 @@ fn hashed(
 ) -> Result<String, Stop> {
     let mut digest = Sha256::new();
     chunks.file(entry, content, |chunk| digest.update(chunk), failed)?;
-    Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&digest.finalize()))
 }
 
 fn entry(path: &PosixPath, kind: EntryKind) -> Entry {

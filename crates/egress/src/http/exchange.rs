@@ -3,7 +3,9 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use bastide_model::policy::{Explanation, Flow, Host, HttpRequest, NormalPath, Verdict, Why};
+use bastide_model::policy::{
+    DecisionReason, Explanation, Flow, Host, HttpRequest, NormalPath, Verdict,
+};
 use bastide_proto::egress::{Answer, PendingFlow};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
@@ -14,7 +16,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
 use super::Connection;
-use super::headers::{clean, join_cookies, take_out};
+use super::headers::{clean, join_cookies, redact_headers};
 use super::upgraded::relay_upgraded;
 use super::upstream::UpstreamSender;
 use crate::body::{Body, GuardedBody, ResponseBody, empty};
@@ -22,7 +24,7 @@ use crate::denial::Denial;
 use crate::flow::{InFlight, RequestGuard};
 use crate::notes::Note;
 use crate::package_cache::{CacheKey, PackageCache, is_kept, plain_headers};
-use crate::secrets::SentSecrets;
+use crate::secrets::InjectedSecrets;
 use crate::state::ActivePolicy;
 
 /// How much of a path is shown to somebody who is asked.
@@ -72,7 +74,13 @@ impl Connection {
         self.shared.note(note);
     }
 
-    fn noted(&self, decision: &'static str, why: Why, rule: Option<usize>, method: &str) -> Note {
+    fn noted(
+        &self,
+        decision: &'static str,
+        why: DecisionReason,
+        rule: Option<usize>,
+        method: &str,
+    ) -> Note {
         let mut note = Note::new(decision, why, &self.flow.host.to_string(), self.flow.port);
         note.rule = rule.map(|index| index + 1);
         note.protocol = self.flow.protocol.as_str();
@@ -88,11 +96,11 @@ impl Connection {
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, Denial> {
         if let (Some(why), "BAD") = (self.bad.get(), request.method().as_str()) {
-            return Err(Denial::new(StatusCode::BAD_REQUEST, Why::BadRequest, *why));
+            return Err(Denial::new(StatusCode::BAD_REQUEST, DecisionReason::BadRequest, *why));
         }
-        if self.shared.is_spent() {
+        if self.shared.is_over_quota() {
             let message = "the session has had as many bytes as its policy lets it";
-            return Err(Denial::new(StatusCode::FORBIDDEN, Why::Limit, message));
+            return Err(Denial::new(StatusCode::FORBIDDEN, DecisionReason::Limit, message));
         }
         // What is not for the other end is gone before anything is decided: what was decided is what is sent.
         let upgrade = wanted_upgrade(&mut request)?;
@@ -133,8 +141,8 @@ impl Connection {
         let upstream_sender =
             self.upstream_sender(active, found.rule, upgrade.is_some()).await.map_err(|error| {
                 let status = match error.why {
-                    Why::Private => StatusCode::FORBIDDEN,
-                    Why::Limit => StatusCode::SERVICE_UNAVAILABLE,
+                    DecisionReason::Private => StatusCode::FORBIDDEN,
+                    DecisionReason::Limit => StatusCode::SERVICE_UNAVAILABLE,
                     _ => StatusCode::BAD_GATEWAY,
                 };
                 Denial { rule: found.rule, ..Denial::new(status, error.why, error.message) }
@@ -142,8 +150,9 @@ impl Connection {
         let body = body.map_err(Into::into).boxed();
         let outgoing = outgoing(parts, body, &upstream_sender, &authority, &target)?;
         let answered = tokio::time::timeout(ANSWER, upstream_sender.send(outgoing)).await;
-        let unreachable =
-            |message| Denial::new(StatusCode::BAD_GATEWAY, Why::UpstreamUnreachable, message);
+        let unreachable = |message| {
+            Denial::new(StatusCode::BAD_GATEWAY, DecisionReason::UpstreamUnreachable, message)
+        };
         let (mut response, sender) = match answered {
             Ok(Ok(answered)) => answered,
             Ok(Err(error)) => return Err(unreachable(format!("the server failed: {error}"))),
@@ -151,14 +160,14 @@ impl Connection {
         };
         self.note_allowed(active, &found, &in_flight, response.status(), false);
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            take_out(response.headers_mut(), &sent)?;
+            redact_headers(response.headers_mut(), &sent)?;
             return self.switch(upgrade, response, guard, sent);
         }
         let (mut parts, body) = response.into_parts();
         let package_writer =
             package.and_then(|(cache, key)| cache.keep(key, parts.status, &parts.headers));
         clean(&mut parts.headers, false);
-        take_out(&mut parts.headers, &sent)?;
+        redact_headers(&mut parts.headers, &sent)?;
         if upgrade.is_some() && !self.is_http2 {
             // What follows was not looked at as requests are.
             parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -176,7 +185,7 @@ impl Connection {
         found: &Explanation,
         request: &InFlight,
         headers: &HeaderMap,
-        sent: &SentSecrets,
+        sent: &InjectedSecrets,
     ) -> Option<(&PackageCache, CacheKey)> {
         let cache = self.shared.cache.as_ref()?;
         let rule = found.rule.and_then(|index| active.policy.rules.get(index))?;
@@ -213,7 +222,7 @@ impl Connection {
         active: &ActivePolicy,
         request: &Request<Incoming>,
     ) -> Result<DecidedRequest, Denial> {
-        let bad = |why: &str| Denial::new(StatusCode::BAD_REQUEST, Why::BadRequest, why);
+        let bad = |why: &str| Denial::new(StatusCode::BAD_REQUEST, DecisionReason::BadRequest, why);
         if request.method() == http::Method::CONNECT {
             return Err(bad("CONNECT is not allowed"));
         }
@@ -235,7 +244,7 @@ impl Connection {
         let mut found = explain(active, &self.flow.host, self.flow.port, &request);
         match found.verdict {
             Verdict::Allow => {}
-            Verdict::Deny if found.why == Why::BadRequest => {
+            Verdict::Deny if found.why == DecisionReason::BadRequest => {
                 let message = "the path can be read in several ways, and a rule is about paths";
                 return Err(Denial { rule: found.rule, ..bad(message) });
             }
@@ -249,8 +258,8 @@ impl Connection {
                     path: Some(request.path.as_str().chars().take(MAX_SHOWN_PATH).collect()),
                     left_ms: 0,
                 };
-                let patience = Duration::from_secs(active.policy.ask_seconds);
-                match self.shared.approvals.ask(pending, patience).await {
+                let time_limit = Duration::from_secs(active.policy.ask_seconds);
+                match self.shared.approvals.wait_for_approval(pending, time_limit).await {
                     Some(Answer::Once | Answer::Session) => found.verdict = Verdict::Allow,
                     Some(Answer::Deny) => {
                         let message = "somebody was asked, and denied it";
@@ -263,7 +272,11 @@ impl Connection {
                         let message = "somebody has to allow it, and nobody did in time";
                         return Err(Denial {
                             rule: found.rule,
-                            ..Denial::new(StatusCode::FORBIDDEN, Why::AskTimeout, message)
+                            ..Denial::new(
+                                StatusCode::FORBIDDEN,
+                                DecisionReason::AskTimeout,
+                                message,
+                            )
                         });
                     }
                 }
@@ -286,13 +299,21 @@ impl Connection {
                     String::from_utf8_lossy(name),
                     self.flow.host
                 );
-                return Err(Denial::new(StatusCode::MISDIRECTED_REQUEST, Why::WrongHost, message));
+                return Err(Denial::new(
+                    StatusCode::MISDIRECTED_REQUEST,
+                    DecisionReason::WrongHost,
+                    message,
+                ));
             }
         }
         if any {
             return Ok(());
         }
-        Err(Denial::new(StatusCode::BAD_REQUEST, Why::BadRequest, "the request names no host"))
+        Err(Denial::new(
+            StatusCode::BAD_REQUEST,
+            DecisionReason::BadRequest,
+            "the request names no host",
+        ))
     }
 
     fn is_dialled(&self, authority: &str) -> bool {
@@ -316,10 +337,10 @@ impl Connection {
         found: &Explanation,
         target: &str,
         headers: &mut HeaderMap,
-    ) -> Result<SentSecrets, Denial> {
-        let mut sent = SentSecrets::default();
+    ) -> Result<InjectedSecrets, Denial> {
+        let mut sent = InjectedSecrets::default();
         let forbidden = |message: String| {
-            let why = Why::SecretExfiltration;
+            let why = DecisionReason::SecretExfiltration;
             Denial { rule: found.rule, ..Denial::new(StatusCode::FORBIDDEN, why, message) }
         };
         let rule = found.rule.and_then(|index| active.policy.rules.get(index));
@@ -352,11 +373,15 @@ impl Connection {
         upgrade: Option<OnUpgrade>,
         mut response: Response<Incoming>,
         guard: RequestGuard,
-        sent: SentSecrets,
+        sent: InjectedSecrets,
     ) -> Result<Response<Body>, Denial> {
         let Some(inside) = upgrade else {
             let message = "the server switches protocols and was not asked to";
-            return Err(Denial::new(StatusCode::BAD_GATEWAY, Why::UpstreamUnreachable, message));
+            return Err(Denial::new(
+                StatusCode::BAD_GATEWAY,
+                DecisionReason::UpstreamUnreachable,
+                message,
+            ));
         };
         let outside = hyper::upgrade::on(&mut response);
         let relayed = async move {
@@ -395,7 +420,7 @@ fn wanted_upgrade(request: &mut Request<Incoming>) -> Result<Option<OnUpgrade>, 
         value.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
     if is_web_socket && request.version() != Version::HTTP_11 {
         let message = "only HTTP/1.1 has upgrades";
-        return Err(Denial::new(StatusCode::BAD_REQUEST, Why::BadRequest, message));
+        return Err(Denial::new(StatusCode::BAD_REQUEST, DecisionReason::BadRequest, message));
     }
     Ok(is_web_socket.then(|| hyper::upgrade::on(request)))
 }
@@ -407,7 +432,11 @@ fn authority_of(parts: &Parts) -> Result<HeaderValue, Denial> {
     let authority_header =
         authority_header.and_then(Result::ok).or_else(|| parts.headers.get(header::HOST).cloned());
     authority_header.ok_or_else(|| {
-        Denial::new(StatusCode::BAD_REQUEST, Why::BadRequest, "the request names no host")
+        Denial::new(
+            StatusCode::BAD_REQUEST,
+            DecisionReason::BadRequest,
+            "the request names no host",
+        )
     })
 }
 
@@ -419,7 +448,8 @@ fn outgoing(
     authority: &HeaderValue,
     target: &str,
 ) -> Result<Request<Body>, Denial> {
-    let bad = |message: &str| Denial::new(StatusCode::BAD_REQUEST, Why::BadRequest, message);
+    let bad =
+        |message: &str| Denial::new(StatusCode::BAD_REQUEST, DecisionReason::BadRequest, message);
     let uri = if upstream_sender.is_http2() {
         let authority = authority.to_str().map_err(|_| bad("the host is none"))?;
         parts.headers.remove(header::HOST);

@@ -1,11 +1,11 @@
 //! Headers that are changed on their way.
 
-use bastide_model::policy::Why;
+use bastide_model::policy::DecisionReason;
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderValue};
 
 use crate::denial::Denial;
-use crate::secrets::SentSecrets;
+use crate::secrets::InjectedSecrets;
 
 /// Headers between two ends of one connection.
 const HOP_BY_HOP: [&str; 9] = [
@@ -46,19 +46,26 @@ pub(super) fn clean(headers: &mut HeaderMap, is_upgrade: bool) {
 }
 
 /// Takes secrets out of the headers of an answer.
-pub(super) fn take_out(headers: &mut HeaderMap, sent: &SentSecrets) -> Result<(), Denial> {
+pub(super) fn redact_headers(
+    headers: &mut HeaderMap,
+    sent: &InjectedSecrets,
+) -> Result<(), Denial> {
     if sent.is_empty() {
         return Ok(());
     }
     let encoded = headers.get(header::CONTENT_ENCODING);
     if encoded.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         let message = "the server encodes its answer though it was asked not to; it cannot be looked through for secrets";
-        return Err(Denial::new(StatusCode::BAD_GATEWAY, Why::UpstreamUnreachable, message));
+        return Err(Denial::new(
+            StatusCode::BAD_GATEWAY,
+            DecisionReason::UpstreamUnreachable,
+            message,
+        ));
     }
     // The length may change.
     headers.remove(header::CONTENT_LENGTH);
     for value in headers.values_mut() {
-        if let Some(clean) = sent.taken_out(value) {
+        if let Some(clean) = sent.redacted(value) {
             *value = clean;
         }
     }

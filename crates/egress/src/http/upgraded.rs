@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::secrets::SentSecrets;
+use crate::secrets::InjectedSecrets;
 
 /// How long bytes are held back that may be the beginning of a secret.
 const HOLD: Duration = Duration::from_millis(200);
@@ -15,7 +15,7 @@ const HOLD: Duration = Duration::from_millis(200);
 pub(super) async fn relay_upgraded<I, O>(
     mut inside: I,
     mut outside: O,
-    sent: &SentSecrets,
+    sent: &InjectedSecrets,
 ) -> io::Result<()>
 where
     I: AsyncRead + AsyncWrite + Unpin,
@@ -35,7 +35,7 @@ where
     tokio::try_join!(out, inward).map(drop)
 }
 
-async fn copy_without<R, W>(sent: &SentSecrets, from: &mut R, to: &mut W) -> io::Result<()>
+async fn copy_without<R, W>(sent: &InjectedSecrets, from: &mut R, to: &mut W) -> io::Result<()>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,

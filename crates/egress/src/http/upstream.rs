@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bastide_model::policy::{Host, Why};
+use bastide_model::policy::{DecisionReason, Host};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -88,7 +88,7 @@ impl UpstreamSender {
 
 impl Connection {
     /// Takes a connection back whose answer has come.
-    pub(crate) fn give_back(&self, sender: Sender) {
+    pub(crate) fn return_idle(&self, sender: Sender) {
         let mut idle = self.idle();
         if !sender.is_closed() && idle.len() < MAX_IDLE {
             idle.push(sender);
@@ -179,10 +179,11 @@ impl Connection {
                 () = self.given_back.notified() => continue,
                 () = &mut late => {
                     let message = "the session has as many connections as its policy lets it, and none became free";
-                    return Err(DialError::new(Why::Limit, message));
+                    return Err(DialError::new(DecisionReason::Limit, message));
                 }
             };
-            let closed = |_| DialError::new(Why::Limit, "there is no room for a connection");
+            let closed =
+                |_| DialError::new(DecisionReason::Limit, "there is no room for a connection");
             return slot.map(SenderOrSlot::Slot).map_err(closed);
         }
     }
@@ -205,7 +206,7 @@ impl Connection {
         if !self.is_tls {
             return handshake_http1(stream, destination, slot).await;
         }
-        let wrong = |message: String| DialError::new(Why::UpstreamTls, message);
+        let wrong = |message: String| DialError::new(DecisionReason::UpstreamTls, message);
         let config = active.client(&self.shared.start).map_err(wrong)?;
         let mut config = rustls::ClientConfig::clone(&config);
         config.alpn_protocols = if offers_http2 {
@@ -239,7 +240,7 @@ enum SenderOrSlot {
 }
 
 fn failed(error: hyper::Error) -> DialError {
-    DialError::new(Why::UpstreamUnreachable, error.to_string())
+    DialError::new(DecisionReason::UpstreamUnreachable, error.to_string())
 }
 
 async fn handshake_http1<I>(

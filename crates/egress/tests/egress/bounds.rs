@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
-use crate::support::{Outside, World, serve, soon};
+use crate::support::{OutsideAuthority, ProxyFixture, serve, soon};
 
 /// How many requests are sent at once.
 const REQUESTS: usize = 12;
@@ -33,7 +33,7 @@ impl Count {
 }
 
 /// A server of HTTP/1 that answers late enough for others to come.
-fn slow(outside: &Outside, count: &Arc<Count>) -> u16 {
+fn slow(outside: &OutsideAuthority, count: &Arc<Count>) -> u16 {
     let (config, count) = (outside.server("a.org", false, &[b"http/1.1"]), Arc::clone(count));
     serve(move |stream| {
         let (config, count) = (Arc::clone(&config), Arc::clone(&count));
@@ -62,13 +62,13 @@ fn slow(outside: &Outside, count: &Arc<Count>) -> u16 {
 
 #[tokio::test]
 async fn requests_of_one_connection_do_not_make_more_outside_than_may_be() {
-    let outside = Outside::new();
+    let outside = OutsideAuthority::new();
     let count = Arc::new(Count::default());
     let port = slow(&outside, &count);
     let policy = format!(
         "rules:\n- allow: a.org\n  ports: [{port}]\n  protocol: tls\n  http: [{{methods: [GET]}}]\nhosts: {{a.org: 127.0.0.2}}\nlimits: {{connections: 2}}\n"
     );
-    let world = World::with(&policy, &[port], &[], Some(outside.roots())).await;
+    let world = ProxyFixture::with(&policy, &[port], &[], Some(outside.roots())).await;
     let stream = world.dial_tls("a.org", port, world.session_roots(), &[b"h2"]).await.unwrap();
     let client = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
     let (sender, connection) = client.handshake(TokioIo::new(stream)).await.unwrap();

@@ -6,7 +6,7 @@ use bastide_proto::egress::{Answer, EgressReport, EgressRequest, EgressResponse,
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{World, get, http, serve, set, soon, status, talk};
+use crate::support::{ProxyFixture, get, http, serve, set, soon, status, talk};
 
 fn echo() -> u16 {
     serve(|mut stream| async move {
@@ -24,7 +24,7 @@ fn policy(action: &str, hosts: &str, port: u16) -> String {
 #[tokio::test]
 async fn end_what_they_no_longer_allow_at_once() {
     let port = echo();
-    let world = World::new(&policy("allow", "[a.org, b.org]", port), &[port]).await;
+    let world = ProxyFixture::new(&policy("allow", "[a.org, b.org]", port), &[port]).await;
     let (mut a, mut b) = (world.dial("a.org", port).await, world.dial("b.org", port).await);
     for stream in [&mut a, &mut b] {
         stream.write_all(b"x").await.unwrap();
@@ -47,6 +47,20 @@ async fn end_what_they_no_longer_allow_at_once() {
     assert!(matches!(refused, EgressResponse::Refused { .. }), "{refused:?}");
 }
 
+/// Whoever went away was told that nothing was changed.
+#[tokio::test]
+async fn change_nothing_for_whoever_no_longer_waits() {
+    let port = echo();
+    let world = ProxyFixture::new(&policy("allow", "a.org", port), &[port]).await;
+    world.ask_and_leave(set(&policy("allow", "[a.org, b.org]", port))).await;
+    let refused = world.ask(EgressRequest::Set { policy: "{".into(), secrets: Vec::new() }).await;
+    assert!(matches!(refused, EgressResponse::Refused { .. }), "{refused:?}");
+    assert_eq!(world.ask(set(&policy("deny", "b.org", port))).await, EgressResponse::Done);
+    let (report, _) = soon(world.channel.receive::<EgressReport>()).await.unwrap().unwrap();
+    let EgressReport::Changed { policy, .. } = report else { panic!("{report:?}") };
+    assert!(policy.contains("deny") && !policy.contains("a.org\"]"), "{policy}");
+}
+
 #[tokio::test]
 async fn count_what_was_open_before() {
     let port = echo();
@@ -54,7 +68,7 @@ async fn count_what_was_open_before() {
         let limits = format!("limits: {{connections: {most}}}\n");
         policy("allow", "a.org", port) + &limits
     };
-    let world = World::new(&limited(2), &[port]).await;
+    let world = ProxyFixture::new(&limited(2), &[port]).await;
     let carry = async |stream: &mut TcpStream| {
         stream.write_all(b"x").await.unwrap();
         assert_eq!(soon(stream.read_u8()).await.unwrap(), b'x');
@@ -90,7 +104,7 @@ async fn count_what_was_open_before() {
     assert_eq!(soon(fourth.read_u8()).await.unwrap(), b'x');
 }
 
-async fn pending(world: &World) -> PendingFlow {
+async fn pending(world: &ProxyFixture) -> PendingFlow {
     soon(async {
         loop {
             let EgressResponse::Pending(mut all) = world.ask(EgressRequest::Pending).await else {
@@ -105,7 +119,7 @@ async fn pending(world: &World) -> PendingFlow {
     .await
 }
 
-async fn answer(world: &World, id: u64, answer: Answer) {
+async fn answer(world: &ProxyFixture, id: u64, answer: Answer) {
     let response = world.ask(EgressRequest::Answer { id, answer }).await;
     assert_eq!(response, EgressResponse::Done);
 }
@@ -113,7 +127,7 @@ async fn answer(world: &World, id: u64, answer: Answer) {
 #[tokio::test]
 async fn hold_what_somebody_is_asked_about() {
     let port = echo();
-    let world = World::new(&policy("ask", "'*'", port), &[port]).await;
+    let world = ProxyFixture::new(&policy("ask", "'*'", port), &[port]).await;
     let mut stream = world.dial("a.org", port).await;
     stream.write_all(b"x").await.unwrap();
     let waiting = pending(&world).await;
@@ -141,7 +155,7 @@ async fn ask_about_requests_one_by_one() {
     let text = format!(
         "rules:\n- ask: a.org\n  ports: [{port}]\n  protocol: http\nhosts: {{a.org: 127.0.0.2}}\nask_seconds: 30\n"
     );
-    let world = World::new(&text, &[port]).await;
+    let world = ProxyFixture::new(&text, &[port]).await;
     let stream = world.dial("a.org", port).await;
     let said = tokio::spawn(async move { talk(stream, &get("a.org", "/q", "")).await });
     let waiting = pending(&world).await;
@@ -156,7 +170,7 @@ async fn approve_no_more_than_was_asked_about() {
     let text = format!(
         "rules:\n- ask: a.org\n  ports: [{port}]\n  protocol: http\nhosts: {{a.org: 127.0.0.2}}\nask_seconds: 60\n"
     );
-    let world = World::new(&text, &[port]).await;
+    let world = ProxyFixture::new(&text, &[port]).await;
     // Asks, and gives what waits for the answer.
     #[expect(clippy::async_yields_async, reason = "what is waited for here is the connection")]
     let ask = async |request: String| {
@@ -185,7 +199,7 @@ async fn hold_nothing_past_a_policy_that_forbids_it() {
             "rules:\n- {action}: a.org\n  ports: [{port}]\n  protocol: http\nhosts: {{a.org: 127.0.0.2}}\nask_seconds: 60\n"
         )
     };
-    let world = World::new(&text("ask"), &[port]).await;
+    let world = ProxyFixture::new(&text("ask"), &[port]).await;
     let stream = world.dial("a.org", port).await;
     let said = tokio::spawn(async move { talk(stream, &get("a.org", "/held", "")).await });
     let waiting = pending(&world).await;
@@ -204,7 +218,7 @@ async fn end_web_sockets_that_a_new_policy_forbids() {
             "rules:\n- allow: a.org\n  ports: [{port}]\n  protocol: http\n  http: [{{paths: ['{path}']}}]\nhosts: {{a.org: 127.0.0.2}}\n"
         )
     };
-    let world = World::new(&text("/ws"), &[port]).await;
+    let world = ProxyFixture::new(&text("/ws"), &[port]).await;
     let mut stream = world.dial("a.org", port).await;
     let request =
         "GET /ws HTTP/1.1\r\nHost: a.org\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
@@ -223,10 +237,10 @@ async fn end_web_sockets_that_a_new_policy_forbids() {
 #[tokio::test]
 async fn are_refused_with_roots_that_the_program_cannot_read() {
     let port = echo();
-    let world = World::new(&policy("allow", "a.org", port), &[port]).await;
+    let world = ProxyFixture::new(&policy("allow", "a.org", port), &[port]).await;
     let outside = tempfile::tempdir().unwrap();
     let roots = outside.path().join("roots.pem");
-    std::fs::write(&roots, crate::support::Outside::new().pem).unwrap();
+    std::fs::write(&roots, crate::support::OutsideAuthority::new().pem).unwrap();
     let text =
         format!("{}upstream: {{roots: {}}}\n", policy("allow", "b.org", port), roots.display());
     let refused = world.ask(set(&text)).await;

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use bastide_model::document::Format;
-use bastide_model::policy::{Flow, Host, HttpRequest, NormalPath, Policy, Verdict, Why};
+use bastide_model::policy::{DecisionReason, Flow, Host, HttpRequest, NormalPath, Policy, Verdict};
 use bastide_proto::egress::EgressResponse;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{World, http, set, soon};
+use crate::support::{ProxyFixture, http, set, soon};
 
 const HOSTS: &[&str] = &["a.org", "x.a.org", "y.x.a.org", "b.org"];
 const PATTERNS: &[&str] = &["a.org", "*.a.org", "**.a.org", "b.org", "*"];
@@ -19,9 +19,9 @@ const POLICIES: usize = 500;
 const REQUESTS: usize = 20;
 
 /// Numbers that are the same in every run.
-struct Random(u64);
+struct Rng(u64);
 
-impl Random {
+impl Rng {
     fn below(&mut self, most: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-fn policy(random: &mut Random, port: u16) -> String {
+fn policy(random: &mut Rng, port: u16) -> String {
     // Every name has an address, whatever the rules; this one decides nothing here.
     let mut text = String::from("rules:\n- allow: '*'\n  ports: [1]\n");
     for _ in 0..1 + random.below(4) {
@@ -68,7 +68,7 @@ fn expected(policy: &Policy, host: &str, port: u16, method: &str, target: &str) 
     let found = policy.explain(&Flow { host: &host, port, http: Some(http) });
     match (found.verdict, found.why) {
         (Verdict::Allow, _) => 200,
-        (_, Why::BadRequest) => 400,
+        (_, DecisionReason::BadRequest) => 400,
         _ => 403,
     }
 }
@@ -76,8 +76,8 @@ fn expected(policy: &Policy, host: &str, port: u16, method: &str, target: &str) 
 #[tokio::test]
 async fn for_random_policies_and_requests() {
     let port = http();
-    let mut random = Random(0x2545_f491_4f6c_dd1d);
-    let world = World::new(&policy(&mut random, port), &[port]).await;
+    let mut random = Rng(0x2545_f491_4f6c_dd1d);
+    let world = ProxyFixture::new(&policy(&mut random, port), &[port]).await;
     let mut seen = [0; 2];
     for _ in 0..POLICIES {
         let text = policy(&mut random, port);

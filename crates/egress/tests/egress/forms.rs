@@ -1,6 +1,6 @@
 //! Requests are decided in the form they are sent in.
 
-use crate::support::{World, get, http, status, talk};
+use crate::support::{ProxyFixture, get, http, status, talk};
 
 fn policy(port: u16, http: &str) -> String {
     format!(
@@ -11,7 +11,7 @@ fn policy(port: u16, http: &str) -> String {
 #[tokio::test]
 async fn headers_of_the_connection_decide_nothing() {
     let port = http();
-    let world = World::new(&policy(port, "{headers: {x-team: blue}}"), &[port]).await;
+    let world = ProxyFixture::new(&policy(port, "{headers: {x-team: blue}}"), &[port]).await;
     let ask = async |headers: &str| {
         talk(world.dial("a.org", port).await, &get("a.org", "/", headers)).await
     };
@@ -35,7 +35,7 @@ async fn headers_of_the_connection_decide_nothing() {
 #[tokio::test]
 async fn what_was_decided_arrives() {
     let port = http();
-    let world = World::new(&policy(port, "{headers: {x-team: blue}}"), &[port]).await;
+    let world = ProxyFixture::new(&policy(port, "{headers: {x-team: blue}}"), &[port]).await;
     let headers = "X-Team: blue\r\nX-Other: 1\r\nConnection: x-other\r\n";
     let said = talk(world.dial("a.org", port).await, &get("a.org", "/", headers)).await;
     assert!(said.contains("x-team: blue") && !said.contains("x-other"), "{said}");
@@ -44,7 +44,7 @@ async fn what_was_decided_arrives() {
 #[tokio::test]
 async fn cookies_are_looked_at_together() {
     let port = http();
-    let world = World::new(&policy(port, "{headers: {cookie: 'a=1'}}"), &[port]).await;
+    let world = ProxyFixture::new(&policy(port, "{headers: {cookie: 'a=1'}}"), &[port]).await;
     let said = talk(world.dial("a.org", port).await, &get("a.org", "/", "Cookie: a=1\r\n")).await;
     assert_eq!(status(&said), "200");
     let two = "Cookie: a=1\r\nCookie: a=1\r\n";

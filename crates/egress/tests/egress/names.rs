@@ -5,13 +5,13 @@ use hickory_proto::rr::rdata::opt::EdnsCode;
 use hickory_proto::rr::{Name, RData, RecordType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{World, soon};
+use crate::support::{ProxyFixture, soon};
 
 const POLICY: &str = "rules:\n- deny: no.a.org\n  reason: ask Ops\n- allow: ['**.a.org', a.org]\n";
 
 #[tokio::test]
 async fn have_one_address_each_and_nothing_else() {
-    let world = World::new(POLICY, &[]).await;
+    let world = ProxyFixture::new(POLICY, &[]).await;
     let address = world.address("x.a.org").await;
     assert_eq!(world.address("X.A.org").await, address);
     assert_ne!(world.address("y.a.org").await, address);
@@ -31,7 +31,7 @@ async fn have_one_address_each_and_nothing_else() {
 
 #[tokio::test]
 async fn do_not_exist_where_no_rule_could_allow_them() {
-    let world = World::new(POLICY, &[]).await;
+    let world = ProxyFixture::new(POLICY, &[]).await;
     for (name, reason) in
         [("evil.org.", "no rule"), ("no.a.org.", "ask Ops"), ("127.1.", "no rule")]
     {
@@ -49,7 +49,7 @@ async fn do_not_exist_where_no_rule_could_allow_them() {
 
 #[tokio::test]
 async fn are_asked_for_in_whole_messages() {
-    let world = World::new(POLICY, &[]).await;
+    let world = ProxyFixture::new(POLICY, &[]).await;
     let mut looped = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     looped.extend([0xc0, 12, 0, 1, 0, 1]);
     let reply = Message::from_vec(&world.exchange(&looped).await).unwrap();
@@ -67,7 +67,7 @@ async fn are_asked_for_in_whole_messages() {
 
 #[tokio::test]
 async fn are_answered_over_connections_within_bounds() {
-    let world = World::new(POLICY, &[]).await;
+    let world = ProxyFixture::new(POLICY, &[]).await;
     let mut question = Message::query();
     question.add_query(Query::query(Name::from_ascii("x.a.org.").unwrap(), RecordType::A));
     let bytes = question.to_vec().unwrap();

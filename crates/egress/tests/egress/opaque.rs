@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{Outside, World, get, handshake, serve, soon, talk};
+use crate::support::{OutsideAuthority, ProxyFixture, get, handshake, serve, soon, talk};
 
 /// A server that speaks first, as SSH does, and says back what it hears.
 fn banner() -> u16 {
@@ -24,7 +24,7 @@ fn policy(port: u16, more: &str) -> String {
 #[tokio::test]
 async fn pass_untouched_both_ways_and_are_counted() {
     let port = banner();
-    let world = World::new(&policy(port, ""), &[port]).await;
+    let world = ProxyFixture::new(&policy(port, ""), &[port]).await;
     let stream = world.dial("a.org", port).await;
     let (mut read, mut write) = stream.into_split();
     let sent: Vec<u8> = (0..4 << 20).map(|index: u32| index.to_le_bytes()[1]).collect();
@@ -47,7 +47,7 @@ async fn pass_untouched_both_ways_and_are_counted() {
 async fn are_reset_where_no_rule_allows_them() {
     let (port, other) = (banner(), banner());
     let more = format!("- allow: b.org\n  ports: [{other}]\n");
-    let world = World::new(&policy(port, &more), &[port, other]).await;
+    let world = ProxyFixture::new(&policy(port, &more), &[port, other]).await;
     assert!(world.is_reset(world.address("b.org").await, port).await);
     let note = world.denied("no_rule").await;
     assert_eq!((note["host"].as_str(), note["port"].as_u64()), (Some("b.org"), Some(port.into())));
@@ -58,7 +58,7 @@ async fn are_reset_where_no_rule_allows_them() {
 #[tokio::test]
 async fn wait_while_as_many_are_carried_as_may_be() {
     let port = banner();
-    let world = World::new(&policy(port, "limits: {connections: 1}\n"), &[port]).await;
+    let world = ProxyFixture::new(&policy(port, "limits: {connections: 1}\n"), &[port]).await;
     let mut first = world.dial("a.org", port).await;
     assert_eq!(soon(first.read_u8()).await.unwrap(), b'S');
     let mut second = world.dial("a.org", port).await;
@@ -72,7 +72,7 @@ async fn wait_while_as_many_are_carried_as_may_be() {
 #[tokio::test]
 async fn end_with_the_bytes_the_session_may_have() {
     let port = banner();
-    let world = World::new(&policy(port, "limits: {bytes: 100}\n"), &[port]).await;
+    let world = ProxyFixture::new(&policy(port, "limits: {bytes: 100}\n"), &[port]).await;
     let mut stream = world.dial("a.org", port).await;
     stream.write_all(&[7; 200]).await.unwrap();
     let mut all = Vec::new();
@@ -85,9 +85,9 @@ const TLS: &str = "rules:\n- allow: [a.org, b.org]\n  ports: [PORT]\n  protocol:
 
 #[tokio::test]
 async fn of_tls_must_name_whom_they_dialled() {
-    let outside = Outside::new();
+    let outside = OutsideAuthority::new();
     let port = outside.https("a.org", &[]);
-    let world = World::new(&TLS.replace("PORT", &port.to_string()), &[port]).await;
+    let world = ProxyFixture::new(&TLS.replace("PORT", &port.to_string()), &[port]).await;
     let stream = world.dial_tls("a.org", port, &outside.pem, &[]).await.unwrap();
     let said = talk(stream, &get("a.org", "/x", "")).await;
     assert!(said.contains("GET /x HTTP/1.1"), "{said}");
@@ -113,12 +113,12 @@ async fn of_tls_hear_an_alert_where_they_are_denied() {
     let policy = format!(
         "rules:\n- allow: a.org\n  ports: [{port}]\n  protocol: tls\n- allow: b.org\n  ports: [1]\n"
     );
-    let world = World::new(&policy, &[port]).await;
+    let world = ProxyFixture::new(&policy, &[port]).await;
     assert!(world.is_reset(world.address("b.org").await, port).await);
     let port = banner();
     let denied =
         format!("rules:\n- ask: a.org\n  ports: [{port}]\n  protocol: tls\nask_seconds: 1\n");
-    let world = World::new(&denied, &[port]).await;
+    let world = ProxyFixture::new(&denied, &[port]).await;
     let stream = world.dial("a.org", port).await;
     let error = handshake(stream, "a.org", "", &[]).await.unwrap_err();
     assert!(error.to_string().contains("AccessDenied"), "{error}");
@@ -139,7 +139,7 @@ async fn of_tls_to_an_address_name_no_host_that_is_denied_before_it() {
         "rules:\n- deny: b.org\n- allow: 127.0.0.5\n  ports: [{port}]\n  protocol: tls\n  sni: optional\n- deny: '*'\n\
          upstream: {{proxy: 'http://127.0.0.2:{proxy}'}}\n"
     );
-    let world = World::new(&policy, &[port]).await;
+    let world = ProxyFixture::new(&policy, &[port]).await;
     // By its address, as a program dials that learned it elsewhere.
     for (name, is_carried) in [("b.org", 0), ("B.ORG", 0), ("c.org", 1)] {
         let stream = TcpStream::connect(("127.0.0.5", port)).await.unwrap();

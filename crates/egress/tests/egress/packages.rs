@@ -8,7 +8,7 @@ use bastide_proto::egress::EgressResponse;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
-use crate::support::{Outside, World, get, serve, set, status, talk};
+use crate::support::{OutsideAuthority, ProxyFixture, get, serve, set, status, talk};
 
 fn policy(port: u16, more: &str) -> String {
     format!(
@@ -17,7 +17,7 @@ fn policy(port: u16, more: &str) -> String {
 }
 
 /// A server that counts what it is asked, and says in its answer what it was asked for.
-fn counting(outside: &Outside, headers: &'static str) -> (u16, Arc<AtomicUsize>) {
+fn counting(outside: &OutsideAuthority, headers: &'static str) -> (u16, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let (config, asked) = (outside.server("a.org", false, &[]), Arc::clone(&count));
     let port = serve(move |stream| {
@@ -47,12 +47,17 @@ fn counting(outside: &Outside, headers: &'static str) -> (u16, Arc<AtomicUsize>)
     (port, count)
 }
 
-async fn session(outside: &Outside, policy: &str, port: u16, folder: &Path) -> World {
+async fn session(
+    outside: &OutsideAuthority,
+    policy: &str,
+    port: u16,
+    folder: &Path,
+) -> ProxyFixture {
     let folder = Some(PathBuf::from(folder));
-    World::with_packages(policy, &[port], &[], Some(outside.roots()), folder).await
+    ProxyFixture::with_packages(policy, &[port], &[], Some(outside.roots()), folder).await
 }
 
-async fn fetch(world: &World, port: u16, path: &str, more: &str) -> String {
+async fn fetch(world: &ProxyFixture, port: u16, path: &str, more: &str) -> String {
     let stream = world.dial_tls("a.org", port, world.session_roots(), &[]).await.unwrap();
     talk(stream, &get("a.org", path, more)).await
 }
@@ -63,7 +68,7 @@ fn body(said: &str) -> &str {
 
 #[tokio::test]
 async fn are_fetched_once_for_all_sessions_and_looked_at_again() {
-    let outside = Outside::new();
+    let outside = OutsideAuthority::new();
     let (port, asked) = counting(&outside, "Content-Type: application/gzip\r\n");
     let folder = tempfile::tempdir().unwrap();
     let count = || asked.load(Ordering::SeqCst);
@@ -115,7 +120,7 @@ async fn are_fetched_once_for_all_sessions_and_looked_at_again() {
 /// A server may answer by anything it is told, and others would get that answer.
 #[tokio::test]
 async fn are_not_changed_by_what_a_program_sends_along() {
-    let outside = Outside::new();
+    let outside = OutsideAuthority::new();
     let (port, asked) = counting(&outside, "");
     let folder = tempfile::tempdir().unwrap();
     let kept = || std::fs::read_dir(folder.path()).unwrap().count();
@@ -149,7 +154,7 @@ async fn are_not_changed_by_what_a_program_sends_along() {
 
 #[tokio::test]
 async fn are_not_kept_where_the_server_does_not_want_it() {
-    let outside = Outside::new();
+    let outside = OutsideAuthority::new();
     let (port, asked) = counting(&outside, "Cache-Control: private\r\n");
     let folder = tempfile::tempdir().unwrap();
     let world = session(&outside, &policy(port, ""), port, folder.path()).await;
@@ -162,10 +167,10 @@ async fn are_not_kept_where_the_server_does_not_want_it() {
 
 #[tokio::test]
 async fn are_kept_only_by_sessions_that_began_so() {
-    let outside = Outside::new();
+    let outside = OutsideAuthority::new();
     let (port, _) = counting(&outside, "");
     let plain = policy(port, "").replace("  cache: true\n", "");
-    let world = World::with(&plain, &[port], &[], Some(outside.roots())).await;
+    let world = ProxyFixture::with(&plain, &[port], &[], Some(outside.roots())).await;
     let refused = world.ask(set(&policy(port, ""))).await;
     let EgressResponse::Refused { message } = refused else { panic!("{refused:?}") };
     assert!(message.contains("packages are not kept"), "{message}");

@@ -1,6 +1,6 @@
 //! HTTP without TLS.
 
-use crate::support::{World, get, http, serve, status, talk};
+use crate::support::{ProxyFixture, get, http, serve, status, talk};
 
 fn policy(port: u16) -> String {
     format!(
@@ -22,7 +22,7 @@ hosts: {{a.org: 127.0.0.2, b.org: 127.0.0.2}}
 #[tokio::test]
 async fn is_decided_request_by_request() {
     let port = http();
-    let world = World::new(&policy(port), &[port]).await;
+    let world = ProxyFixture::new(&policy(port), &[port]).await;
     let first = format!("GET /ok/1 HTTP/1.1\r\nHost: a.org:{port}\r\n\r\n");
     let both = format!(
         "{first}POST /ok/2 HTTP/1.1\r\nHost: a.org\r\nContent-Length: 3\r\n\r\nabc{}",
@@ -51,7 +51,7 @@ async fn is_decided_request_by_request() {
 #[tokio::test]
 async fn is_sent_in_the_form_it_was_decided_in() {
     let port = http();
-    let world = World::new(&policy(port), &[port]).await;
+    let world = ProxyFixture::new(&policy(port), &[port]).await;
     for (path, answer) in [
         ("/ok/x/../y?a=%2e%2e", "GET /ok/y?a=%2e%2e HTTP/1.1"),
         ("/no/%2e%2e/ok/%41", "GET /ok/A HTTP/1.1"),
@@ -76,7 +76,7 @@ async fn is_sent_in_the_form_it_was_decided_in() {
 #[tokio::test]
 async fn is_refused_where_it_can_be_read_in_two_ways() {
     let port = http();
-    let world = World::new(&policy(port), &[port]).await;
+    let world = ProxyFixture::new(&policy(port), &[port]).await;
     let big = format!("GET /ok/ HTTP/1.1\r\nHost: b.org\r\nx: {}\r\n\r\n", "y".repeat(65 << 10));
     let signed = format!("GET /x HTTP/1.1\r\nHost: b.org:+{port}\r\n\r\n");
     for (request, code) in [
@@ -121,7 +121,7 @@ async fn is_refused_where_it_can_be_read_in_two_ways() {
 async fn streams_bodies_and_goes_on_as_a_web_socket() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let port = http();
-    let world = World::new(&policy(port), &[port]).await;
+    let world = ProxyFixture::new(&policy(port), &[port]).await;
     let request = "POST /up HTTP/1.1\r\nHost: b.org\r\nConnection: close\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\n";
     let said = talk(world.dial("b.org", port).await, request).await;
     assert!(said.starts_with("HTTP/1.1 100") && said.contains("body: abcdef"), "{said}");
@@ -145,7 +145,7 @@ async fn streams_bodies_and_goes_on_as_a_web_socket() {
 #[tokio::test]
 async fn says_what_is_wrong_with_the_outside() {
     let closing = serve(|stream| async move { drop(stream) });
-    let world = World::new(&policy(closing), &[closing]).await;
+    let world = ProxyFixture::new(&policy(closing), &[closing]).await;
     let said = talk(world.dial("b.org", closing).await, &get("b.org", "/", "")).await;
     assert_eq!(status(&said), "502", "{said}");
     assert!(said.contains("upstream_unreachable"), "{said}");

@@ -14,7 +14,9 @@ use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
-use crate::support::{Outside, World, get, handshake, serve, serve_tls, soon, status, talk};
+use crate::support::{
+    OutsideAuthority, ProxyFixture, get, handshake, serve, serve_tls, soon, status, talk,
+};
 
 fn policy(port: u16) -> String {
     format!(
@@ -33,9 +35,9 @@ hosts: {{a.org: 127.0.0.2, free.org: 127.0.0.2}}
 
 #[tokio::test]
 async fn is_answered_by_the_sessions_authority_and_decided() {
-    let outside = Outside::new();
+    let outside = OutsideAuthority::new();
     let port = outside.https("a.org", &[b"http/1.1"]);
-    let world = World::with(&policy(port), &[port], &[], Some(outside.roots())).await;
+    let world = ProxyFixture::with(&policy(port), &[port], &[], Some(outside.roots())).await;
     let dial = || world.dial_tls("a.org", port, world.session_roots(), &[b"http/1.1"]);
     let said = talk(dial().await.unwrap(), &get("a.org", "/ok/1", "")).await;
     assert!(said.contains("GET /ok/1 HTTP/1.1"), "{said}");
@@ -51,9 +53,9 @@ async fn is_answered_by_the_sessions_authority_and_decided() {
 
 #[tokio::test]
 async fn has_an_authority_for_its_hosts_alone() {
-    let outside = Outside::new();
+    let outside = OutsideAuthority::new();
     let port = outside.https("free.org", &[]);
-    let world = World::with(&policy(port), &[port], &[], Some(outside.roots())).await;
+    let world = ProxyFixture::with(&policy(port), &[port], &[], Some(outside.roots())).await;
     // What is not read is not answered by the session's authority, nor could it be.
     assert!(world.dial_tls("free.org", port, world.session_roots(), &[]).await.is_err());
     assert!(world.dial_tls("free.org", port, &outside.pem, &[]).await.is_ok());
@@ -63,9 +65,9 @@ async fn has_an_authority_for_its_hosts_alone() {
 
 #[tokio::test]
 async fn speaks_the_second_version_on_both_sides() {
-    let outside = Outside::new();
+    let outside = OutsideAuthority::new();
     let port = outside.https("a.org", &[b"h2", b"http/1.1"]);
-    let world = World::with(&policy(port), &[port], &[], Some(outside.roots())).await;
+    let world = ProxyFixture::with(&policy(port), &[port], &[], Some(outside.roots())).await;
     let stream = world.dial_tls("a.org", port, world.session_roots(), &[b"h2"]).await.unwrap();
     let client = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
     let (sender, connection) = client.handshake(TokioIo::new(stream)).await.unwrap();
@@ -95,7 +97,7 @@ async fn speaks_the_second_version_on_both_sides() {
 
 #[tokio::test]
 async fn is_never_carried_to_a_server_nobody_vouches_for() {
-    let (outside, foreign) = (Outside::new(), Outside::new());
+    let (outside, foreign) = (OutsideAuthority::new(), OutsideAuthority::new());
     for (config, what) in [
         (outside.server("a.org", true, &[]), "expired"),
         (outside.server("b.org", false, &[]), "name"),
@@ -103,7 +105,7 @@ async fn is_never_carried_to_a_server_nobody_vouches_for() {
         (self_signed("a.org"), "invalid peer certificate"),
     ] {
         let port = serve_tls(config);
-        let world = World::with(&policy(port), &[port], &[], Some(outside.roots())).await;
+        let world = ProxyFixture::with(&policy(port), &[port], &[], Some(outside.roots())).await;
         let stream = world.dial_tls("a.org", port, world.session_roots(), &[]).await.unwrap();
         let said = talk(stream, &get("a.org", "/ok/", "")).await;
         assert_eq!(status(&said), "502", "{what}: {said}");
@@ -143,7 +145,7 @@ async fn call(request: http::Request<Incoming>) -> Result<http::Response<Called>
 
 #[tokio::test]
 async fn carries_calls_of_grpc_with_their_trailers() {
-    let outside = Outside::new();
+    let outside = OutsideAuthority::new();
     let config = outside.server("a.org", false, &[b"h2"]);
     let port = serve(move |stream| {
         let config = Arc::clone(&config);
@@ -153,7 +155,7 @@ async fn carries_calls_of_grpc_with_their_trailers() {
             drop(server.serve_connection(TokioIo::new(stream), service_fn(call)).await);
         }
     });
-    let world = World::with(&policy(port), &[port], &[], Some(outside.roots())).await;
+    let world = ProxyFixture::with(&policy(port), &[port], &[], Some(outside.roots())).await;
     let stream = world.dial_tls("a.org", port, world.session_roots(), &[b"h2"]).await.unwrap();
     let client = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
     let (mut sender, connection) = client.handshake(TokioIo::new(stream)).await.unwrap();
@@ -181,9 +183,9 @@ async fn carries_calls_of_grpc_with_their_trailers() {
 
 #[tokio::test]
 async fn goes_on_as_a_web_socket() {
-    let outside = Outside::new();
+    let outside = OutsideAuthority::new();
     let port = outside.https("a.org", &[b"h2", b"http/1.1"]);
-    let world = World::with(&policy(port), &[port], &[], Some(outside.roots())).await;
+    let world = ProxyFixture::with(&policy(port), &[port], &[], Some(outside.roots())).await;
     let roots = world.session_roots();
     let mut stream = world.dial_tls("a.org", port, roots, &[b"http/1.1"]).await.unwrap();
     let request =

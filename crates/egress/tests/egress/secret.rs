@@ -6,7 +6,7 @@ use bastide_proto::egress::EgressSecret;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{Outside, World, get, http, soon, status, talk};
+use crate::support::{OutsideAuthority, ProxyFixture, get, http, soon, status, talk};
 
 const VALUE: &str = "value-of-the-secret-0123456789";
 const PLACEHOLDER: &str = "bst-secret-0123456789abcdef0123456789abcdef";
@@ -45,7 +45,7 @@ hosts: {{git.org: 127.0.0.2, api.org: 127.0.0.2, other.org: 127.0.0.2}}
     )
 }
 
-async fn ask(world: &World, host: &str, port: u16, path: &str, headers: &str) -> String {
+async fn ask(world: &ProxyFixture, host: &str, port: u16, path: &str, headers: &str) -> String {
     let roots = world.session_roots();
     let stream = world.dial_tls(host, port, roots, &[b"http/1.1"]).await.unwrap();
     talk(stream, &get(host, path, headers)).await
@@ -53,9 +53,10 @@ async fn ask(world: &World, host: &str, port: u16, path: &str, headers: &str) ->
 
 #[tokio::test]
 async fn are_injected_and_do_not_come_back() {
-    let outside = Outside::new();
+    let outside = OutsideAuthority::new();
     let port = outside.https("git.org", &[b"http/1.1"]);
-    let world = World::with(&policy(port, 1), &[port], &secrets(), Some(outside.roots())).await;
+    let world =
+        ProxyFixture::with(&policy(port, 1), &[port], &secrets(), Some(outside.roots())).await;
     let said =
         ask(&world, "git.org", port, "/", "Authorization: mine\r\nAccept-Encoding: gzip\r\n").await;
     assert_eq!(status(&said), "200", "{said}");
@@ -73,9 +74,10 @@ async fn are_injected_and_do_not_come_back() {
 
 #[tokio::test]
 async fn take_the_place_of_their_placeholders() {
-    let outside = Outside::new();
+    let outside = OutsideAuthority::new();
     let port = outside.https("api.org", &[b"http/1.1"]);
-    let world = World::with(&policy(port, 1), &[port], &secrets(), Some(outside.roots())).await;
+    let world =
+        ProxyFixture::with(&policy(port, 1), &[port], &secrets(), Some(outside.roots())).await;
     let bearer = format!("Authorization: Bearer {PLACEHOLDER}\r\n");
     let said = ask(&world, "api.org", port, "/", &bearer).await;
     assert!(said.contains(&format!("authorization: Bearer {PLACEHOLDER}")), "{said}");
@@ -90,10 +92,11 @@ async fn take_the_place_of_their_placeholders() {
 
 #[tokio::test]
 async fn go_to_their_hosts_alone() {
-    let outside = Outside::new();
+    let outside = OutsideAuthority::new();
     let (port, clear) = (outside.https("other.org", &[b"http/1.1"]), http());
     let world =
-        World::with(&policy(port, clear), &[port, clear], &secrets(), Some(outside.roots())).await;
+        ProxyFixture::with(&policy(port, clear), &[port, clear], &secrets(), Some(outside.roots()))
+            .await;
     let header = format!("X-Key: {PLACEHOLDER}\r\n");
     let said = ask(&world, "other.org", port, "/", &header).await;
     assert!(status(&said) == "403" && said.contains("secret_exfiltration"), "{said}");
@@ -107,9 +110,10 @@ async fn go_to_their_hosts_alone() {
 
 #[tokio::test]
 async fn do_not_come_back_by_a_web_socket() {
-    let outside = Outside::new();
+    let outside = OutsideAuthority::new();
     let port = outside.https("api.org", &[b"http/1.1"]);
-    let world = World::with(&policy(port, 1), &[port], &secrets(), Some(outside.roots())).await;
+    let world =
+        ProxyFixture::with(&policy(port, 1), &[port], &secrets(), Some(outside.roots())).await;
     let roots = world.session_roots();
     let mut stream = world.dial_tls("api.org", port, roots, &[b"http/1.1"]).await.unwrap();
     let request = format!(

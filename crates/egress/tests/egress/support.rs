@@ -11,7 +11,7 @@ use std::time::Duration;
 use base64::Engine;
 use bastide_egress::{Channel, sealed};
 use bastide_proto::egress::{
-    EgressListener, EgressOrder, EgressReport, EgressRequest, EgressResponse, EgressSecret,
+    EgressCommand, EgressListener, EgressReport, EgressRequest, EgressResponse, EgressSecret,
     EgressStart, Transport,
 };
 use bastide_proto::{LENGTH_BYTES, prefixed_length};
@@ -38,11 +38,11 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 pub(crate) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// No wait in these tests is longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Waits for something that must come.
 pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work).await.expect("it takes too long")
+    tokio::time::timeout(TIMEOUT, work).await.expect("it takes too long")
 }
 
 /// A listener whose port others may listen on too, on other addresses.
@@ -91,7 +91,7 @@ where
 }
 
 /// A session's network.
-pub(crate) struct World {
+pub(crate) struct ProxyFixture {
     pub(crate) channel: Channel,
     pub(crate) folder: TempDir,
     pub(crate) certificate: Option<String>,
@@ -100,7 +100,7 @@ pub(crate) struct World {
     proxy: JoinHandle<std::io::Result<()>>,
 }
 
-impl World {
+impl ProxyFixture {
     /// Ends it. Another one that listens on the same ports has all connections then.
     pub(crate) async fn end(self) {
         let Self { channel, proxy, .. } = self;
@@ -157,7 +157,7 @@ impl World {
             package_cache,
         };
         let memory = sealed(&secrets.to_vec()).unwrap();
-        channel.send(&EgressOrder::Start(Box::new(start)), &[memory.as_fd()]).await.unwrap();
+        channel.send(&EgressCommand::Start(Box::new(start)), &[memory.as_fd()]).await.unwrap();
         let (report, _) = soon(channel.receive::<EgressReport>()).await.unwrap().unwrap();
         let certificate = match report {
             EgressReport::Ready { certificate, .. } => certificate,
@@ -182,14 +182,14 @@ impl World {
     }
 
     async fn hand(&self, port: u16, transport: Transport, fd: OwnedFd) {
-        let order = EgressOrder::Listeners(vec![EgressListener { port, transport }]);
+        let order = EgressCommand::Listeners(vec![EgressListener { port, transport }]);
         self.channel.send(&order, &[fd.as_fd()]).await.unwrap();
     }
 
     /// What a host is answered.
     pub(crate) async fn ask(&self, request: EgressRequest) -> EgressResponse {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        self.channel.send(&EgressOrder::Caller, &[theirs.as_fd()]).await.unwrap();
+        self.channel.send(&EgressCommand::Caller, &[theirs.as_fd()]).await.unwrap();
         drop(theirs);
         ours.set_nonblocking(true).unwrap();
         let mut ours = UnixStream::from_std(ours).unwrap();
@@ -200,6 +200,15 @@ impl World {
         let mut body = vec![0; prefixed_length(prefix, 1 << 20).unwrap()];
         soon(ours.read_exact(&mut body)).await.unwrap();
         bastide_proto::decode(&body).unwrap()
+    }
+
+    /// Asks for something, and is gone before anybody reads it.
+    pub(crate) async fn ask_and_leave(&self, request: EgressRequest) {
+        let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let bytes = bastide_proto::encode_prefixed(&request).unwrap();
+        std::io::Write::write_all(&mut ours, &bytes).unwrap();
+        drop(ours);
+        self.channel.send(&EgressCommand::Caller, &[theirs.as_fd()]).await.unwrap();
     }
 
     /// Hears what the warden is told of a change.
@@ -346,13 +355,13 @@ pub(crate) fn get(host: &str, path: &str, more: &str) -> String {
 }
 
 /// An authority of the outside.
-pub(crate) struct Outside {
+pub(crate) struct OutsideAuthority {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) pem: String,
     folder: TempDir,
 }
 
-impl Outside {
+impl OutsideAuthority {
     pub(crate) fn new() -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bastide_proto::accounts::{Accounts as Wanted, MAX_ACCOUNTS};
+use bastide_proto::accounts::{Accounts as RequestedAccounts, MAX_ACCOUNTS};
 
 /// The longest name of an account that is made.
 const MAX_NAME: usize = 32;
@@ -14,7 +14,7 @@ const NUMBERS: std::ops::Range<u32> = 1000..60_000;
 pub(crate) fn add(
     passwd: &[u8],
     group: &[u8],
-    wanted: &Wanted,
+    wanted: &RequestedAccounts,
 ) -> Result<(Vec<u8>, Vec<u8>), String> {
     let members = wanted.groups.iter().flat_map(|(_, members)| members);
     let users: BTreeSet<&str> = wanted.users.iter().chain(members).map(String::as_str).collect();
@@ -133,10 +133,10 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn wanted(users: &[&str], groups: &[(&str, &[&str])]) -> Wanted {
+    fn wanted(users: &[&str], groups: &[(&str, &[&str])]) -> RequestedAccounts {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let groups = groups.iter().map(|(name, members)| ((*name).to_owned(), names(members)));
-        Wanted { users: names(users), groups: groups.collect() }
+        RequestedAccounts { users: names(users), groups: groups.collect() }
     }
 
     const PASSWD: &str = "agent:x:1000:1000::/w:/bin/sh\nodd\n";

@@ -7,13 +7,13 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use bastide_proto::boot::UserAndGroup;
-use bastide_proto::container::{ContainerUp, RUN_PATH};
-use bastide_proto::pod::{OWN_PATH, PodLease, PodReport, PodSpec, PodUp, ProbeResult};
+use bastide_proto::container::{ContainerReady, RUN_PATH};
+use bastide_proto::pod::{OWN_PATH, PodLease, PodReady, PodReport, PodSpec, ProbeResult};
 use rustix::process::{getegid, geteuid};
 use serde_bytes::ByteBuf;
 
 use super::probe::probe;
-use super::{ARRIVAL, HostConnection, Patience, await_host, listen};
+use super::{ARRIVAL, HostConnection, HostWait, await_host, listen};
 
 /// Where a cluster puts tokens of its own.
 const CLUSTER_TOKEN: &str = "/var/run/secrets/kubernetes.io";
@@ -27,15 +27,15 @@ pub(super) struct PodPlan {
 }
 
 /// Waits for the host; `None` if a guest was here before.
-pub(super) fn wait(patience: Patience) -> io::Result<Option<HostConnection>> {
+pub(super) fn wait(patience: HostWait) -> io::Result<Option<HostConnection>> {
     let own = Path::new(OWN_PATH);
     if !claim(Path::new(RUN_PATH), own)? {
         return Ok(None);
     }
     let listener = listen(own)?;
     let most = match patience {
-        Patience::Short => Some(ARRIVAL),
-        Patience::Endless => None,
+        HostWait::Short => Some(ARRIVAL),
+        HostWait::Endless => None,
     };
     let (host, PodSpec { container, lease, probes }) = await_host(&listener, most)?;
     let variables = fs::read("/proc/self/environ").unwrap_or_default();
@@ -61,9 +61,9 @@ fn claim(run: &Path, own: &Path) -> io::Result<bool> {
 
 impl PodPlan {
     /// What the pod says of itself.
-    pub(super) fn report(&self, container: ContainerUp) -> PodReport {
+    pub(super) fn report(&self, container: ContainerReady) -> PodReport {
         let folder = std::env::current_dir().unwrap_or_else(|_| "/".into());
-        PodReport::Up(Box::new(PodUp {
+        PodReport::Up(Box::new(PodReady {
             container,
             environment: self.environment.clone(),
             folder: folder.to_string_lossy().into_owned(),

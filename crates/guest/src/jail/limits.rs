@@ -31,7 +31,7 @@ const MAX_PID: &str = "/proc/sys/kernel/pid_max";
 
 /// Whose processes the kernel counts together for these commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Count {
+pub(crate) enum ProcessCount {
     /// The session's, all of them.
     Session,
     /// Those of each of the session's users.
@@ -44,7 +44,7 @@ pub(crate) enum Count {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LimitContext {
     /// Whose processes are counted together.
-    pub(crate) count: Count,
+    pub(crate) count: ProcessCount,
     /// Whether there is a root of the sandbox's own, where what lies in memory is limited already.
     pub(crate) own_root: bool,
     /// How many processes there may be though nobody asked for a limit.
@@ -76,17 +76,17 @@ fn set_limits(
         enforced.memory = Some("rlimit data, private memory of each process".to_owned());
     }
     match limits.pids.filter(|_| by_cgroups.pids.is_none()) {
-        Some(count) if context.count != Count::Shared => {
+        Some(count) if context.count != ProcessCount::Shared => {
             // Our own processes of the same user are few.
             limit(&PIDS, count)?;
             enforced.pids = Some(match context.count {
-                Count::EachUser => "rlimit nproc, each user".to_owned(),
-                Count::Session | Count::Shared => "rlimit nproc".to_owned(),
+                ProcessCount::EachUser => "rlimit nproc, each user".to_owned(),
+                ProcessCount::Session | ProcessCount::Shared => "rlimit nproc".to_owned(),
             });
         }
         Some(_) | None => {
             if let Some(most) = context.unasked_pids {
-                bound_fork_storm(most)?;
+                limit_fork_bomb(most)?;
             }
         }
     }
@@ -133,7 +133,7 @@ fn raise_oom_score() -> Result<(), StepError> {
 }
 
 /// Keeps a fork storm from using up all pids.
-fn bound_fork_storm(most: u64) -> Result<(), StepError> {
+fn limit_fork_bomb(most: u64) -> Result<(), StepError> {
     let text = std::fs::read_to_string(MAX_PID).unwrap_or_default();
     let numbers = text.trim().parse().unwrap_or(u64::MAX);
     let most = most.min(numbers / 2);

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 use bastide_proto::boot::{InodeId, Resolver};
-use bastide_proto::{Fault, FaultKind, GuestRoute};
+use bastide_proto::{Fault, FaultKind, UnresolvedPath};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, readlinkat};
 use rustix::io::Errno;
 
@@ -30,7 +30,7 @@ const ATTEMPTS: usize = 64;
 
 /// Nothing that is opened may block us, become our terminal, or reach a program. What is only held
 /// is not opened, and the kernel takes no other flags with it.
-fn careful(flags: OFlags) -> OFlags {
+fn safe_open_flags(flags: OFlags) -> OFlags {
     match flags.contains(OFlags::PATH) {
         true => flags | OFlags::CLOEXEC,
         false => flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC,
@@ -66,7 +66,7 @@ pub(crate) struct RootAttributes {
 
 /// Whether a path that ends in a link means the link or what it points to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leaf {
+pub(crate) enum TrailingSymlink {
     /// The entry itself.
     Itself,
     /// What it leads to.
@@ -75,7 +75,7 @@ pub(crate) enum Leaf {
 
 /// What becomes of missing folders on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub(crate) enum MissingParents {
     /// There is no such place.
     Fails,
     /// They are made.
@@ -201,8 +201,8 @@ impl Roots {
     }
 
     /// Lets files be in what is mounted on a folder: the host has mounted something there since.
-    pub(crate) fn enter_mount(&self, path: &GuestRoute) -> Result<(), PathError> {
-        let place = self.place_of(&names_of(path), Leaf::Itself, Missing::Fails)?;
+    pub(crate) fn enter_mount(&self, path: &UnresolvedPath) -> Result<(), PathError> {
+        let place = self.locate(&names_of(path), TrailingSymlink::Itself, MissingParents::Fails)?;
         let (folder, name) = place.entry()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let entered = openat(folder, name, flags, Mode::empty());
@@ -236,14 +236,14 @@ impl Roots {
     /// Opens something that exists.
     pub(crate) fn open_at(
         &self,
-        path: &GuestRoute,
+        path: &UnresolvedPath,
         flags: OFlags,
-        leaf: Leaf,
+        leaf: TrailingSymlink,
     ) -> Result<Opened, PathError> {
         let names = names_of(path);
         let given = path.as_str().as_bytes();
-        let mut flags = careful(flags);
-        if leaf == Leaf::Itself {
+        let mut flags = safe_open_flags(flags);
+        if leaf == TrailingSymlink::Itself {
             flags |= OFlags::NOFOLLOW;
         }
         if let Some((root, rest)) = self.straight(&names) {
@@ -258,7 +258,7 @@ impl Roots {
         }
         for _ in 0..ATTEMPTS {
             let place = walk::Walk::new(self).to(&names, leaf)?.existing()?;
-            match self.open_place(&place, flags) {
+            match self.open_entry(&place, flags) {
                 // What was a file a moment ago is a link now.
                 Err(PathError { why: PathErrorKind::Os(Errno::LOOP), .. }) => {}
                 opened => return opened,
@@ -268,7 +268,7 @@ impl Roots {
     }
 
     /// Opens what is in a place, unless it is a link and links are to be followed.
-    fn open_place(&self, place: &DirEntryRef, flags: OFlags) -> Result<Opened, PathError> {
+    fn open_entry(&self, place: &DirEntryRef, flags: OFlags) -> Result<Opened, PathError> {
         let failed = |errno| PathError::os(errno, &place.path);
         let file = match &place.name {
             None => reopen(&place.folder, flags).map_err(failed)?,
@@ -295,11 +295,11 @@ impl Roots {
     }
 
     /// Finds the place of an entry, which need not exist, by the names that lead to it.
-    pub(crate) fn place_of(
+    pub(crate) fn locate(
         &self,
         names: &[Vec<u8>],
-        leaf: Leaf,
-        missing: Missing,
+        leaf: TrailingSymlink,
+        missing: MissingParents,
     ) -> Result<DirEntryRef, PathError> {
         let given = absolute(names);
         if let Some((root, rest)) = self.straight(names)
@@ -307,20 +307,20 @@ impl Roots {
         {
             let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             match kernel::open(&root.held, &join(folders), folder) {
-                Ok(folder) if leaf == Leaf::Itself || !is_link(&folder, name) => {
+                Ok(folder) if leaf == TrailingSymlink::Itself || !is_link(&folder, name) => {
                     let (name, path) = (Some(name.clone()), given.clone());
                     return Ok(DirEntryRef { folder, name, path, attributes: root.attributes });
                 }
                 Ok(_) | Err(Errno::LOOP | Errno::XDEV | Errno::AGAIN) => {}
-                Err(Errno::NOENT) if missing == Missing::IsMade => {}
+                Err(Errno::NOENT) if missing == MissingParents::IsMade => {}
                 Err(errno) => return Err(PathError::os(errno, &given)),
             }
         }
         for _ in 0..ATTEMPTS {
             let walked = walk::Walk::new(self).to(names, leaf)?;
             let placed = match missing {
-                Missing::Fails => walked.with_parents(),
-                Missing::IsMade => walked.making_parents(self),
+                MissingParents::Fails => walked.with_parents(),
+                MissingParents::IsMade => walked.making_parents(self),
             };
             match placed {
                 // What was made a moment ago is a link now.
@@ -336,10 +336,10 @@ impl Roots {
     pub(crate) fn change(
         &self,
         names: &[Vec<u8>],
-        leaf: Leaf,
-        missing: Missing,
+        leaf: TrailingSymlink,
+        missing: MissingParents,
     ) -> Result<DirEntryRef, PathError> {
-        match self.place_of(names, leaf, missing) {
+        match self.locate(names, leaf, missing) {
             Ok(place) => place.changeable(),
             Err(error @ PathError { why: PathErrorKind::Os(_), .. }) => {
                 let at = crate::server::beneath::names(&error.path);
@@ -369,7 +369,7 @@ impl Roots {
         flags: OFlags,
     ) -> Result<OwnedFd, Errno> {
         if self.resolver == Resolver::Kernel {
-            match kernel::open(folder, &join(names), careful(flags)) {
+            match kernel::open(folder, &join(names), safe_open_flags(flags)) {
                 // A mount that is known is fine, and so is a path too long for one call.
                 Err(Errno::XDEV | Errno::AGAIN | Errno::NAMETOOLONG) => {}
                 opened => return opened,
@@ -380,8 +380,12 @@ impl Roots {
         for name in folders {
             held = self.enter(&held, name, OFlags::PATH)?;
         }
-        let opened =
-            openat(&held, last.as_slice(), careful(flags | OFlags::NOFOLLOW), Mode::empty())?;
+        let opened = openat(
+            &held,
+            last.as_slice(),
+            safe_open_flags(flags | OFlags::NOFOLLOW),
+            Mode::empty(),
+        )?;
         if self.mounts.knows(&stat_held(&opened)?) { Ok(opened) } else { Err(Errno::XDEV) }
     }
 
@@ -392,7 +396,7 @@ impl Roots {
         name: &[u8],
         flags: OFlags,
     ) -> Result<OwnedFd, Errno> {
-        let flags = careful(flags | OFlags::DIRECTORY | OFlags::NOFOLLOW);
+        let flags = safe_open_flags(flags | OFlags::DIRECTORY | OFlags::NOFOLLOW);
         let entered = openat(folder, name, flags, Mode::empty())?;
         if self.mounts.knows(&stat_held(&entered)?) { Ok(entered) } else { Err(Errno::XDEV) }
     }
@@ -454,7 +458,7 @@ pub(crate) fn reopen(held: impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     if flags.contains(OFlags::PATH) {
         return rustix::io::fcntl_dupfd_cloexec(held, 0);
     }
-    rustix::fs::open(held_path(held), careful(flags), Mode::empty())
+    rustix::fs::open(held_path(held), safe_open_flags(flags), Mode::empty())
 }
 
 /// A path that leads to a held file, for calls that take nothing else.
@@ -463,7 +467,7 @@ pub(crate) fn held_path(held: impl AsFd) -> String {
 }
 
 /// The names that lead to a path from the top.
-pub(crate) fn names_of(path: &GuestRoute) -> Vec<Vec<u8>> {
+pub(crate) fn names_of(path: &UnresolvedPath) -> Vec<Vec<u8>> {
     names(path.as_str().as_bytes())
 }
 

@@ -15,7 +15,7 @@ use tokio_util::codec::{FramedRead, FramedWrite};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
 
 use super::side_channel::SideChannel;
-use super::{Guest, exec, files, freeze, lease, provision, put, tree, usage};
+use super::{Guest, exec, files, freeze, lease, ports, provision, put, tree, usage};
 
 type Wire = Compat<yamux::Stream>;
 
@@ -27,9 +27,9 @@ pub(super) struct Outbox(FramedWrite<WriteHalf<Wire>, FrameCodec>, u32);
 
 /// The host is gone, or broke the protocol; either way nobody listens any more.
 #[derive(Debug)]
-pub(super) struct HostGone;
+pub(super) struct Disconnected;
 
-impl From<FrameError> for HostGone {
+impl From<FrameError> for Disconnected {
     fn from(_: FrameError) -> Self {
         Self
     }
@@ -37,20 +37,20 @@ impl From<FrameError> for HostGone {
 
 impl Inbox {
     /// The next frame.
-    pub(super) async fn next(&mut self) -> Result<Frame, HostGone> {
+    pub(super) async fn next(&mut self) -> Result<Frame, Disconnected> {
         match self.0.next().await {
             Some(Ok(frame)) => Ok(frame),
-            Some(Err(_)) | None => Err(HostGone),
+            Some(Err(_)) | None => Err(Disconnected),
         }
     }
 }
 
 impl Inbox {
     /// The next frame, if it is here already.
-    pub(super) fn next_now(&mut self) -> Result<Option<Frame>, HostGone> {
+    pub(super) fn next_now(&mut self) -> Result<Option<Frame>, Disconnected> {
         match self.0.next().now_or_never() {
             Some(Some(Ok(frame))) => Ok(Some(frame)),
-            Some(Some(Err(_)) | None) => Err(HostGone),
+            Some(Some(Err(_)) | None) => Err(Disconnected),
             None => Ok(None),
         }
     }
@@ -63,47 +63,50 @@ impl Outbox {
     }
 
     /// Tells the host that the call is accepted.
-    pub(super) async fn accept(&mut self, accepted: Accepted) -> Result<(), HostGone> {
+    pub(super) async fn accept(&mut self, accepted: Accepted) -> Result<(), Disconnected> {
         self.message(Tag::Accepted, &accepted).await
     }
 
     /// As [`accept`](Self::accept), together with what is sent next.
-    pub(super) async fn queue_acceptance(&mut self, accepted: Accepted) -> Result<(), HostGone> {
+    pub(super) async fn queue_acceptance(
+        &mut self,
+        accepted: Accepted,
+    ) -> Result<(), Disconnected> {
         self.queue(Tag::Accepted, &accepted).await
     }
 
     /// Sends data.
-    pub(super) async fn data(&mut self, tag: Tag, data: Bytes) -> Result<(), HostGone> {
+    pub(super) async fn data(&mut self, tag: Tag, data: Bytes) -> Result<(), Disconnected> {
         Ok(self.0.send(Frame::new(tag, data)).await?)
     }
 
     /// Sends one typed message of the call.
-    pub(super) async fn item<T: Serialize>(&mut self, item: &T) -> Result<(), HostGone> {
+    pub(super) async fn item<T: Serialize>(&mut self, item: &T) -> Result<(), Disconnected> {
         self.message(Tag::Item, item).await
     }
 
     /// Puts data where the next message takes it along.
-    pub(super) async fn queue_data(&mut self, tag: Tag, data: Bytes) -> Result<(), HostGone> {
+    pub(super) async fn queue_data(&mut self, tag: Tag, data: Bytes) -> Result<(), Disconnected> {
         Ok(self.0.feed(Frame::new(tag, data)).await?)
     }
 
     /// Puts a typed message where the next one takes it along.
-    pub(super) async fn queue_item<T: Serialize>(&mut self, item: &T) -> Result<(), HostGone> {
+    pub(super) async fn queue_item<T: Serialize>(&mut self, item: &T) -> Result<(), Disconnected> {
         self.queue(Tag::Item, item).await
     }
 
     /// Tells the host how the call ended.
-    pub(super) async fn end(&mut self, end: &End) -> Result<(), HostGone> {
+    pub(super) async fn end(&mut self, end: &End) -> Result<(), Disconnected> {
         self.message(Tag::End, end).await
     }
 
-    async fn queue<T: Serialize>(&mut self, tag: Tag, message: &T) -> Result<(), HostGone> {
-        let body = bastide_proto::encode(message).map_err(|_| HostGone)?;
+    async fn queue<T: Serialize>(&mut self, tag: Tag, message: &T) -> Result<(), Disconnected> {
+        let body = bastide_proto::encode(message).map_err(|_| Disconnected)?;
         Ok(self.0.feed(Frame::new(tag, body)).await?)
     }
 
-    async fn message<T: Serialize>(&mut self, tag: Tag, message: &T) -> Result<(), HostGone> {
-        let body = bastide_proto::encode(message).map_err(|_| HostGone)?;
+    async fn message<T: Serialize>(&mut self, tag: Tag, message: &T) -> Result<(), Disconnected> {
+        let body = bastide_proto::encode(message).map_err(|_| Disconnected)?;
         Ok(self.0.send(Frame::new(tag, body)).await?)
     }
 }
@@ -122,7 +125,7 @@ pub(super) async fn serve(
     let answered = tokio::select! {
         answered = answer(&guest, side.as_deref(), &mut inbox, &mut outbox) => answered,
         // Nothing is ever sent; this is the connection's end.
-        _ = connected.changed() => Err(HostGone),
+        _ = connected.changed() => Err(Disconnected),
     };
     if answered.is_err() {
         return;
@@ -136,7 +139,7 @@ async fn answer(
     side: Option<&SideChannel>,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
-) -> Result<(), HostGone> {
+) -> Result<(), Disconnected> {
     let frame = inbox.next().await?;
     let request = match frame.tag {
         Tag::Request => bastide_proto::decode::<Request>(&frame.body).ok(),
@@ -175,6 +178,7 @@ async fn answer(
             return outbox.end(&End::Done).await;
         }
         Some(Request::Lease(update)) => lease::change(guest, &update, outbox).await,
+        Some(Request::Connect { port }) => ports::forward(port, inbox, outbox).await,
         Some(Request::Ping) => {
             outbox.accept(Accepted::default()).await?;
             return outbox.end(&End::Done).await;
@@ -184,7 +188,7 @@ async fn answer(
     match refused {
         Ok(()) => Ok(()),
         Err(Refusal::Fault(fault)) => outbox.message(Tag::Refused, &fault).await,
-        Err(Refusal::HostGone) => Err(HostGone),
+        Err(Refusal::Disconnected) => Err(Disconnected),
     }
 }
 
@@ -194,7 +198,7 @@ pub(super) enum Refusal {
     /// Refused before anything happened.
     Fault(Fault),
     /// The host is gone.
-    HostGone,
+    Disconnected,
 }
 
 impl From<Fault> for Refusal {
@@ -203,9 +207,9 @@ impl From<Fault> for Refusal {
     }
 }
 
-impl From<HostGone> for Refusal {
-    fn from(_: HostGone) -> Self {
-        Self::HostGone
+impl From<Disconnected> for Refusal {
+    fn from(_: Disconnected) -> Self {
+        Self::Disconnected
     }
 }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bastide_proto::frame::Tag;
-use bastide_proto::{AcceptWhen, Accepted, Attach, Control, End, Exec, Notice, Signal};
+use bastide_proto::{AcceptWhen, Accepted, Attach, Control, End, Exec, ProcessNotice, Signal};
 
 use super::Guest;
-use super::call::{HostGone, Inbox, Outbox, Refusal, fault};
+use super::call::{Disconnected, Inbox, Outbox, Refusal, fault};
 use super::log::Cursor;
 use super::process::Process;
 use super::usage;
@@ -33,11 +33,11 @@ pub(super) async fn run(
         AcceptWhen::Together => outbox.queue_acceptance(accepted).await?,
         _ => outbox.accept(accepted).await?,
     }
-    converse(&process, cursor, inbox, outbox).await?;
+    forward_streams(&process, cursor, inbox, outbox).await?;
     process.set_owned(false);
     drop(ownership);
     process.set_delivered();
-    guest.processes.tidy();
+    guest.processes.prune();
     Ok(())
 }
 
@@ -58,7 +58,7 @@ pub(super) async fn attach(
         let end = process.end().unwrap_or(End::Detached);
         return Ok(outbox.end(&end).await?);
     }
-    Ok(converse(&process, cursor, inbox, outbox).await?)
+    Ok(forward_streams(&process, cursor, inbox, outbox).await?)
 }
 
 /// Answers a request to signal a process.
@@ -70,7 +70,7 @@ pub(super) async fn signal(
     let process = guest.processes.find(signal.process)?;
     process.signal(signal.signal)?;
     if signal.signal == libc::SIGKILL {
-        process.buried().await;
+        process.wait_reaped().await;
     }
     outbox.accept(Accepted { process: Some(process.id), from: 0 }).await?;
     Ok(outbox.end(&End::Done).await?)
@@ -135,12 +135,12 @@ impl Drop for Ownership<'_> {
 }
 
 /// Sends what the process says and does what the host says, until the process has ended.
-async fn converse(
+async fn forward_streams(
     process: &Process,
     cursor: Cursor,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
-) -> Result<(), HostGone> {
+) -> Result<(), Disconnected> {
     // Both at once: a command that waits for its output to be read does not read its input.
     tokio::select! {
         biased;
@@ -154,7 +154,7 @@ async fn send_output(
     process: &Process,
     mut cursor: Cursor,
     outbox: &mut Outbox,
-) -> Result<(), HostGone> {
+) -> Result<(), Disconnected> {
     let ended = process.ended();
     tokio::pin!(ended);
     let mut more = true;
@@ -170,17 +170,17 @@ async fn send_output(
     while send_next(process, &mut cursor, outbox).await? {}
     let lost = process.log.lost();
     if lost > 0 {
-        outbox.item(&Notice::Lost(lost)).await?;
+        outbox.item(&ProcessNotice::Lost(lost)).await?;
     }
     if outbox.takes_usage() {
         // Together with the end.
-        outbox.queue_item(&Notice::Usage(usage::of_process(process))).await?;
+        outbox.queue_item(&ProcessNotice::Usage(usage::of_process(process))).await?;
     }
     outbox.end(&end).await
 }
 
 /// Does what the host says, until the host is gone.
-async fn listen(process: &Process, inbox: &mut Inbox) -> HostGone {
+async fn listen(process: &Process, inbox: &mut Inbox) -> Disconnected {
     loop {
         let frame = match inbox.next().await {
             Ok(frame) => frame,
@@ -191,9 +191,9 @@ async fn listen(process: &Process, inbox: &mut Inbox) -> HostGone {
             Tag::InputEnd => process.close_input().await,
             Tag::Control => match bastide_proto::decode(&frame.body) {
                 Ok(Control::Resize(size)) => process.resize(size),
-                _ => return HostGone,
+                _ => return Disconnected,
             },
-            _ => return HostGone,
+            _ => return Disconnected,
         }
     }
 }
@@ -203,11 +203,11 @@ async fn send_next(
     process: &Process,
     cursor: &mut Cursor,
     outbox: &mut Outbox,
-) -> Result<bool, HostGone> {
+) -> Result<bool, Disconnected> {
     match process.log.next(cursor) {
         Ok(Some((tag, data))) => outbox.data(tag, data).await.map(|()| true),
         Ok(None) => Ok(false),
         // The log cannot be read: better no answer than a wrong one.
-        Err(_) => Err(HostGone),
+        Err(_) => Err(Disconnected),
     }
 }

@@ -22,11 +22,11 @@ mod races;
 use std::sync::Arc;
 
 use bastide_proto::files::{FileOp, FileRequest, Resolved};
-use bastide_proto::{Accepted, End, Fault, FaultKind, GuestRoute};
+use bastide_proto::{Accepted, End, Fault, FaultKind, UnresolvedPath};
 use serde_bytes::ByteBuf;
 
 use super::Guest;
-use super::beneath::{Leaf, Missing, PathError, PathErrorKind, Roots, names_of};
+use super::beneath::{MissingParents, PathError, PathErrorKind, Roots, TrailingSymlink, names_of};
 use super::blocking::blocking;
 use super::call::{Inbox, Outbox, Refusal};
 use super::credentials::with_credentials_of;
@@ -50,7 +50,7 @@ pub(super) async fn run(
     let end = match performed.await {
         Ok(()) => End::Done,
         Err(Refusal::Fault(fault)) => End::Failed(fault),
-        Err(Refusal::HostGone) => return Err(Refusal::HostGone),
+        Err(Refusal::Disconnected) => return Err(Refusal::Disconnected),
     };
     Ok(outbox.end(&end).await?)
 }
@@ -92,9 +92,9 @@ async fn perform(
             at(guest, "link", move |roots| change::symlink(roots, &path, &target)).await
         }
         FileOp::SameFile { left, right, follow } => {
-            let leaf = if follow { Leaf::Target } else { Leaf::Itself };
+            let leaf = if follow { TrailingSymlink::Target } else { TrailingSymlink::Itself };
             let compared = move |roots: &Roots| {
-                let (resolved, led) = lead_both(roots, [&left, &right], leaf, false);
+                let (resolved, led) = resolve_both(roots, [&left, &right], leaf, false);
                 Ok((resolved, led.and_then(|()| change::same_file(roots, &left, &right, leaf))))
             };
             let (resolved, same) = at(guest, "look at", compared).await?;
@@ -126,16 +126,16 @@ async fn at<T: Send + 'static>(
 }
 
 /// Where a path leads, whether anything is there or not; an error if it must not lead there.
-fn lead(
+fn resolve(
     roots: &Roots,
-    path: &GuestRoute,
-    leaf: Leaf,
+    path: &UnresolvedPath,
+    leaf: TrailingSymlink,
     to_change: bool,
 ) -> Result<Vec<u8>, PathError> {
     let names = names_of(path);
     let placed = match to_change {
-        true => roots.change(&names, leaf, Missing::Fails),
-        false => roots.place_of(&names, leaf, Missing::Fails),
+        true => roots.change(&names, leaf, MissingParents::Fails),
+        false => roots.locate(&names, leaf, MissingParents::Fails),
     };
     match placed {
         Ok(place) => Ok(place.path),
@@ -145,14 +145,14 @@ fn lead(
 }
 
 /// Where two paths lead, and the first failure among them.
-fn lead_both(
+fn resolve_both(
     roots: &Roots,
-    [first, second]: [&GuestRoute; 2],
-    leaf: Leaf,
+    [first, second]: [&UnresolvedPath; 2],
+    leaf: TrailingSymlink,
     to_change: bool,
 ) -> (Resolved, Result<(), PathError>) {
     let (first, second) =
-        (lead(roots, first, leaf, to_change), lead(roots, second, leaf, to_change));
+        (resolve(roots, first, leaf, to_change), resolve(roots, second, leaf, to_change));
     let path = |led: &Result<Vec<u8>, PathError>| led.as_ref().ok().cloned().map(ByteBuf::from);
     let resolved = Resolved { first: path(&first), second: path(&second) };
     (resolved, first.and(second).map(drop))

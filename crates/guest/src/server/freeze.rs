@@ -27,7 +27,7 @@ const LOOKS: u32 = 50;
 const STEP: Duration = Duration::from_millis(1);
 
 /// How long a command that is to be started waits for the end of a freeze.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Lets a command start, unless everything is kept from running for longer than a caller can wait.
 pub(super) async fn may_start(
@@ -36,9 +36,9 @@ pub(super) async fn may_start(
     if let Ok(gate) = guest.freezes.try_read() {
         return Ok(gate);
     }
-    tokio::time::timeout(PATIENCE, guest.freezes.read()).await.map_err(|_| {
+    tokio::time::timeout(TIMEOUT, guest.freezes.read()).await.map_err(|_| {
         let message =
-            "a checkpoint or an undo of the session is under way; try again when it is over";
+            "the session stands still for a checkpoint, an undo or its last save; try again when that is over";
         Fault::new(FaultKind::Exists, message)
     })
 }
@@ -66,13 +66,13 @@ impl Stopped {
         let mut is_still = true;
         for process in ProcessTree::scan().below(supervisors) {
             if self.known.contains(&process) {
-                is_still &= process.stands_still();
+                is_still &= process.is_stopped();
                 continue;
             }
             is_still = false;
             self.known.insert(process);
             // Whoever stopped it wants it to stay so.
-            if !process.stands_still() {
+            if !process.is_stopped() {
                 drop(process.signal(Signal::STOP));
                 self.processes.push(process);
             }
@@ -133,7 +133,7 @@ pub(super) async fn run(
         }
         drop(stopped);
         for process in &alive {
-            process.buried().await;
+            process.wait_reaped().await;
         }
         if alive.iter().any(|process| process.is_alive()) {
             let fault = Fault::new(FaultKind::Stuck, "a process of the session does not end");
@@ -153,6 +153,6 @@ pub(super) async fn run(
 async fn await_end(inbox: &mut Inbox) -> Result<(), Refusal> {
     match inbox.next().await?.tag {
         Tag::InputEnd => Ok(()),
-        _ => Err(Refusal::HostGone),
+        _ => Err(Refusal::Disconnected),
     }
 }

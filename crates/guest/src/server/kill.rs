@@ -168,7 +168,7 @@ impl ProcessRef {
     }
 
     /// Whether none of its threads runs: each is stopped, or over. One that is gone stands still.
-    pub(crate) fn stands_still(self) -> bool {
+    pub(crate) fn is_stopped(self) -> bool {
         let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.pid.as_raw_pid())) else {
             return true;
         };

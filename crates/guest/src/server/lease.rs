@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bastide_proto::pod::PodLease;
-use bastide_proto::warden::{LeaseEnd, LeaseState, LeaseUpdate};
+use bastide_proto::warden::{ExpiryAction, LeaseState, LeaseUpdate};
 use bastide_proto::{Accepted, End, Fault, FaultKind};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::Notify;
@@ -35,12 +35,12 @@ struct GivenLease {
     /// For how many milliseconds nothing may happen.
     idle: Option<u64>,
     /// What whoever sees the end makes of it.
-    then: LeaseEnd,
+    then: ExpiryAction,
 }
 
 /// Why a session is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LeaseOver {
+pub(crate) enum LeaseExpiry {
     /// Nobody was heard of for too long.
     Abandoned,
     /// The time it was given has passed.
@@ -121,7 +121,7 @@ impl Lease {
     }
 
     /// How long it lasts if nothing happens that has not happened yet, and why it ends then.
-    fn left(&self, idle: impl Fn() -> Duration) -> Option<(Duration, LeaseOver)> {
+    fn left(&self, idle: impl Fn() -> Duration) -> Option<(Duration, LeaseExpiry)> {
         let limits = self.limits?;
         let limit = if self.is_let_go.load(Relaxed) { limits.ttl_ms } else { limits.maker_ms };
         let now = now();
@@ -132,13 +132,13 @@ impl Lease {
         let quiet = given.idle.map(|most| Duration::from_millis(most).saturating_sub(idle()));
         let expiry = time.into_iter().chain(quiet).min();
         Some(match expiry {
-            Some(expiry) if expiry <= alone => (expiry, LeaseOver::Expired),
-            _ => (alone, LeaseOver::Abandoned),
+            Some(expiry) if expiry <= alone => (expiry, LeaseExpiry::Expired),
+            _ => (alone, LeaseExpiry::Abandoned),
         })
     }
 
     /// Waits until it has run out. `idle` says how long nothing has happened.
-    pub(super) async fn over(&self, idle: impl Fn() -> Duration) -> LeaseOver {
+    pub(super) async fn over(&self, idle: impl Fn() -> Duration) -> LeaseExpiry {
         loop {
             let Some((left, over)) = self.left(&idle) else { return std::future::pending().await };
             if left.is_zero() {
@@ -171,17 +171,17 @@ mod tests {
     #[tokio::test]
     async fn ends_after_the_last_word_of_its_maker() {
         let lease = Lease::new(Some(SHORT));
-        assert_eq!(lease.over(busy).await, LeaseOver::Abandoned);
+        assert_eq!(lease.over(busy).await, LeaseExpiry::Abandoned);
         lease.host_seen();
         assert_ne!(lease.left(busy).unwrap().0, Duration::ZERO);
-        assert_eq!(lease.over(busy).await, LeaseOver::Abandoned);
+        assert_eq!(lease.over(busy).await, LeaseExpiry::Abandoned);
     }
 
     #[tokio::test]
     async fn lasts_longer_once_it_was_let_go() {
         let lease = Lease::new(Some(PodLease { maker_ms: 60_000, ttl_ms: 30 }));
         let (over, ()) = tokio::join!(lease.over(busy), async { lease.let_go() });
-        assert_eq!(over, LeaseOver::Abandoned, "the other limit holds at once");
+        assert_eq!(over, LeaseExpiry::Abandoned, "the other limit holds at once");
         let lease = Lease::new(Some(SHORT));
         lease.let_go();
         assert!(lease.left(busy).unwrap().0 > Duration::from_secs(3600));
@@ -198,10 +198,10 @@ mod tests {
         assert!(lease.update(&update).unwrap().remaining_ms > Some(50_000));
         let update = LeaseUpdate { ttl_ms: Some(30), ..LeaseUpdate::default() };
         let (over, _) = tokio::join!(lease.over(busy), async { lease.update(&update) });
-        assert_eq!(over, LeaseOver::Expired);
+        assert_eq!(over, LeaseExpiry::Expired);
         let update = LeaseUpdate { forget: true, ..LeaseUpdate::default() };
         assert_eq!(lease.update(&update).unwrap().remaining_ms, None);
-        assert_eq!(lease.left(busy).unwrap().1, LeaseOver::Abandoned);
+        assert_eq!(lease.left(busy).unwrap().1, LeaseExpiry::Abandoned);
         let none = LeaseUpdate { ttl_ms: Some(0), ..LeaseUpdate::default() };
         assert_eq!(lease.update(&none), None);
         assert_eq!(Lease::new(None).update(&update), None);
@@ -212,8 +212,8 @@ mod tests {
         let lease = Lease::new(Some(LONG));
         let update = LeaseUpdate { idle_ms: Some(1000), ..LeaseUpdate::default() };
         lease.update(&update).unwrap();
-        assert_eq!(lease.left(busy).unwrap(), (Duration::from_secs(1), LeaseOver::Expired));
+        assert_eq!(lease.left(busy).unwrap(), (Duration::from_secs(1), LeaseExpiry::Expired));
         let idle = || Duration::from_secs(2);
-        assert_eq!(lease.over(idle).await, LeaseOver::Expired);
+        assert_eq!(lease.over(idle).await, LeaseExpiry::Expired);
     }
 }

@@ -150,7 +150,7 @@ enum Store {
 /// A place between two pieces: in the journal, and in the data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct LogPosition {
-    journal: u64,
+    framed: u64,
     data: u64,
 }
 
@@ -267,7 +267,7 @@ impl OutputLog {
             let grown = self.grown.notified();
             {
                 let inner = self.lock();
-                if !inner.open || inner.end.journal > cursor.place.journal {
+                if !inner.open || inner.end.framed > cursor.place.framed {
                     return;
                 }
             }
@@ -309,7 +309,7 @@ impl Inner {
             }
         }
         self.end = LogPosition {
-            journal: self.end.journal + HEADER as u64 + length,
+            framed: self.end.framed + HEADER as u64 + length,
             data: self.end.data + length,
         };
         let last = self.marks.last().map_or(0, |mark| mark.data);
@@ -346,7 +346,7 @@ impl Inner {
         match &mut self.store {
             Store::File(file, taken) => {
                 taken.take(chunk.len() as u64)?;
-                file.write_all_at(&chunk, self.end.journal - self.base.journal)
+                file.write_all_at(&chunk, self.end.framed - self.base.framed)
             }
             Store::Memory(_) => Err(io::ErrorKind::StorageFull.into()),
         }
@@ -357,10 +357,10 @@ impl Inner {
         let before = self.marks.partition_point(|mark| mark.data <= offset);
         let mut place = before.checked_sub(1).and_then(|at| self.marks.get(at)).copied();
         let mut place = place.take().unwrap_or(self.base);
-        while place.journal < self.end.journal {
-            let (_, length) = self.header(place.journal)?;
+        while place.framed < self.end.framed {
+            let (_, length) = self.header(place.framed)?;
             let next = LogPosition {
-                journal: place.journal + HEADER as u64 + length as u64,
+                framed: place.framed + HEADER as u64 + length as u64,
                 data: place.data + length as u64,
             };
             if next.data > offset {
@@ -373,15 +373,15 @@ impl Inner {
     }
 
     fn next(&self, cursor: &mut Cursor) -> io::Result<Option<(Tag, Bytes)>> {
-        if cursor.place.journal >= self.end.journal {
+        if cursor.place.framed >= self.end.framed {
             return Ok(None);
         }
-        let (tag, length) = self.header(cursor.place.journal)?;
-        let start = cursor.place.journal + HEADER as u64;
+        let (tag, length) = self.header(cursor.place.framed)?;
+        let start = cursor.place.framed + HEADER as u64;
         let mut data = vec![0; length.saturating_sub(cursor.skip)];
         self.read(start + cursor.skip as u64, &mut data)?;
         cursor.place =
-            LogPosition { journal: start + length as u64, data: cursor.place.data + length as u64 };
+            LogPosition { framed: start + length as u64, data: cursor.place.data + length as u64 };
         cursor.skip = 0;
         Ok(Some((tag, data.into())))
     }
@@ -397,7 +397,7 @@ impl Inner {
 
     fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
         // A reader that nobody waited for may be behind what is kept.
-        let at = at.checked_sub(self.base.journal).ok_or(io::ErrorKind::NotFound)?;
+        let at = at.checked_sub(self.base.framed).ok_or(io::ErrorKind::NotFound)?;
         match &self.store {
             Store::File(file, _) => file.read_exact_at(buffer, at),
             Store::Memory(memory) => {
@@ -411,96 +411,4 @@ impl Inner {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn folder(room: Option<u64>) -> LogFolder {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        LogFolder::new(rustix::fs::open(std::env::temp_dir(), flags, Mode::empty()).unwrap(), room)
-    }
-
-    static CHUNK: [u8; 60_000] = [b'x'; 60_000];
-
-    #[tokio::test]
-    async fn keeps_no_more_than_there_is_room_for() {
-        let folder = folder(Some(1_000_000));
-        let (one, other) = (OutputLog::new(), OutputLog::new());
-        for _ in 0..100 {
-            one.append(&folder, Tag::Stdout, &CHUNK).await;
-        }
-        let kept = 6_000_000 - one.lost();
-        assert!((900_000..=1_000_000).contains(&kept), "{kept}");
-        assert_eq!(read_all(&one, 0).0.len() as u64, kept);
-        assert!(folder.is_short());
-        drop(one);
-        for _ in 0..10 {
-            other.append(&folder, Tag::Stdout, &CHUNK).await;
-        }
-        assert_eq!(other.lost(), 0, "what is forgotten makes room");
-    }
-
-    #[tokio::test]
-    async fn loses_nothing_for_a_reader_that_is_waited_for() {
-        let folder = folder(Some(300_000));
-        let log = OutputLog::new();
-        let mut cursor = log.cursor(0).unwrap();
-        log.wait_for(Some(&cursor));
-        let writing = async {
-            for _ in 0..100 {
-                log.append(&folder, Tag::Stdout, &CHUNK).await;
-            }
-            log.close();
-        };
-        let reading = async {
-            let mut received = 0;
-            loop {
-                log.ready(&cursor).await;
-                match log.next(&mut cursor).unwrap() {
-                    Some((_, data)) => received += data.len(),
-                    None => return received,
-                }
-            }
-        };
-        let ((), received) = tokio::join!(writing, reading);
-        assert_eq!((received, log.lost(), log.length()), (6_000_000, 0, 6_000_000));
-        assert!(log.cursor(0).unwrap().offset() > 0, "what was heard is forgotten");
-    }
-
-    fn read_all(log: &OutputLog, from: u64) -> (Vec<u8>, Vec<u8>) {
-        let mut cursor = log.cursor(from).unwrap();
-        let (mut out, mut err) = (Vec::new(), Vec::new());
-        while let Some((tag, data)) = log.next(&mut cursor).unwrap() {
-            if tag == Tag::Stderr { err.extend(data) } else { out.extend(data) }
-        }
-        (out, err)
-    }
-
-    #[tokio::test]
-    async fn replays_from_any_offset_without_losing_a_byte() {
-        let (log, folder) = (OutputLog::new(), folder(None));
-        let mut all = Vec::new();
-        // Odd sizes, past the point where the log moves to a file and past a few marks.
-        for number in 0..300u32 {
-            let chunk: Vec<u8> = (0..9973 + number).map(|byte| (byte % 251) as u8).collect();
-            log.append(&folder, Tag::Stdout, &chunk).await;
-            all.extend(chunk);
-        }
-        assert!(!log.is_small());
-        let length = u64::try_from(all.len()).unwrap();
-        for from in [0, 1, 9972, 9973, 9974, 300_000, 1_048_576, length - 1, length, length + 9] {
-            let start = usize::try_from(from.min(length)).unwrap();
-            let (out, err) = read_all(&log, from);
-            assert!(out == all[start..] && err.is_empty(), "from {from}");
-        }
-    }
-
-    #[tokio::test]
-    async fn keeps_the_streams_apart_and_in_order() {
-        let (log, folder) = (OutputLog::new(), folder(None));
-        log.append(&folder, Tag::Stdout, b"one").await;
-        log.append(&folder, Tag::Stderr, b"two").await;
-        log.append(&folder, Tag::Stdout, b"three").await;
-        assert_eq!(read_all(&log, 0), (b"onethree".to_vec(), b"two".to_vec()));
-        assert_eq!(read_all(&log, 4), (b"three".to_vec(), b"wo".to_vec()));
-    }
-}
+mod tests;

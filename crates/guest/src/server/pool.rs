@@ -21,7 +21,7 @@ use tokio::io::AsyncReadExt;
 use super::kill::send_held;
 use crate::launcher::ForkSupervisor;
 use crate::packet;
-use crate::supervisor::{ExecFailure, ExecOrder, SupervisorMessage};
+use crate::supervisor::{ExecFailure, ExecSpec, SupervisorMessage};
 use crate::tree_usage::TreeUsage;
 
 /// How many supervisors wait at a time.
@@ -38,14 +38,14 @@ const LATER: Duration = Duration::from_millis(1);
 pub(crate) struct Pool {
     launcher: StdStream,
     launcher_pid: Pid,
-    waiting: Mutex<Vec<OrderedSupervisor>>,
+    waiting: Mutex<Vec<PendingSupervisor>>,
     /// Whether a command has ended.
     was_used: AtomicBool,
 }
 
 /// A supervisor that has been ordered and may not exist yet.
 #[derive(Debug)]
-struct OrderedSupervisor {
+struct PendingSupervisor {
     supervisor: LazyWriteStream,
     command: StdStream,
 }
@@ -53,14 +53,14 @@ struct OrderedSupervisor {
 /// A supervisor that is ready.
 #[derive(Debug)]
 pub(crate) struct ReadySupervisor {
-    spare: OrderedSupervisor,
+    spare: PendingSupervisor,
     supervisor: Pid,
     command: Pid,
 }
 
 /// Why there is no supervisor.
 #[derive(Debug)]
-pub(crate) enum NoSupervisor {
+pub(crate) enum SupervisorError {
     /// The launcher is gone or stands still; another one may do.
     Launcher,
     /// There is none to be had.
@@ -105,14 +105,14 @@ impl Pool {
     }
 
     /// A supervisor that is ready. It comes in time, or its launcher is of no use any more.
-    pub(crate) async fn take(&self) -> Result<ReadySupervisor, NoSupervisor> {
+    pub(crate) async fn take(&self) -> Result<ReadySupervisor, SupervisorError> {
         match tokio::time::timeout(FORK_DEADLINE, self.next()).await {
             Ok(taken) => taken,
-            Err(_) => Err(NoSupervisor::Launcher),
+            Err(_) => Err(SupervisorError::Launcher),
         }
     }
 
-    async fn next(&self) -> Result<ReadySupervisor, NoSupervisor> {
+    async fn next(&self) -> Result<ReadySupervisor, SupervisorError> {
         loop {
             let ahead = self.waiting.lock().map_err(|_| refused(io::ErrorKind::Other))?.pop();
             let (mut spare, is_new) = match ahead {
@@ -120,19 +120,19 @@ impl Pool {
                 None => (self.order().await?, true),
             };
             match next_message(&mut spare.supervisor).await {
-                Ok(word) => return spare.taken(word).map_err(NoSupervisor::Refused),
+                Ok(word) => return spare.taken(word).map_err(SupervisorError::Refused),
                 // One that was ordered while there was no room for it never came to be.
                 Err(_) if !is_new => {}
                 Err(_) if self.is_alive() => {
                     return Err(refused(io::Error::from_raw_os_error(libc::EAGAIN)));
                 }
-                Err(_) => return Err(NoSupervisor::Launcher),
+                Err(_) => return Err(SupervisorError::Launcher),
             }
         }
     }
 
     /// Orders one, as soon as the launcher has room for the order.
-    async fn order(&self) -> Result<OrderedSupervisor, NoSupervisor> {
+    async fn order(&self) -> Result<PendingSupervisor, SupervisorError> {
         loop {
             match order(&self.launcher) {
                 Ok(spare) => return Ok(spare),
@@ -140,7 +140,7 @@ impl Pool {
                     bastide_wire::writable(&self.launcher).await.map_err(refused)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                    return Err(NoSupervisor::Launcher);
+                    return Err(SupervisorError::Launcher);
                 }
                 Err(error) => return Err(refused(error)),
             }
@@ -182,22 +182,22 @@ fn is_open(socket: impl AsFd) -> bool {
     matches!(poll(&mut fds, Some(&at_once)), Ok(0))
 }
 
-fn refused(error: impl Into<io::Error>) -> NoSupervisor {
-    NoSupervisor::Refused(error.into())
+fn refused(error: impl Into<io::Error>) -> SupervisorError {
+    SupervisorError::Refused(error.into())
 }
 
 /// Orders a supervisor. A launcher that stands still is not waited for.
-fn order(launcher: &StdStream) -> io::Result<OrderedSupervisor> {
+fn order(launcher: &StdStream) -> io::Result<PendingSupervisor> {
     let (supervisor, far_supervisor) = StdStream::pair()?;
     let (command, far_command) = StdStream::pair()?;
     let fds = [far_supervisor.as_fd(), far_command.as_fd()];
     // So few bytes go whole, or not at all.
     packet::send_now(launcher, &packet::encode(&ForkSupervisor)?, &fds)?;
     command.set_nonblocking(true)?;
-    Ok(OrderedSupervisor { supervisor: LazyWriteStream::new(supervisor)?, command })
+    Ok(PendingSupervisor { supervisor: LazyWriteStream::new(supervisor)?, command })
 }
 
-impl OrderedSupervisor {
+impl PendingSupervisor {
     fn taken(self, word: SupervisorMessage) -> io::Result<ReadySupervisor> {
         let SupervisorMessage::Ready { supervisor, command } = word else {
             return Err(io::Error::other("the supervisor spoke out of turn"));
@@ -211,7 +211,7 @@ impl ReadySupervisor {
     /// Gives the waiting process its orders.
     pub(crate) async fn start(
         self,
-        orders: &ExecOrder,
+        orders: &ExecSpec,
         streams: [OwnedFd; 3],
     ) -> io::Result<StartedCommand> {
         let Self { spare, supervisor, command } = self;
@@ -239,7 +239,7 @@ impl StartedCommand {
     }
 
     /// Waits until nothing that descended from the command is alive.
-    pub(crate) async fn gone(&mut self) {
+    pub(crate) async fn wait_descendants(&mut self) {
         // Only what it used is still told, and then the end of the supervisor can be noticed.
         while let Ok(message) = next_message(&mut self.messages).await {
             if let SupervisorMessage::Used(used) = message {

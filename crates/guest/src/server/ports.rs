@@ -1,4 +1,4 @@
-//! Connections to ports inside, for the warden that publishes them.
+//! Connections to ports inside: for the warden that publishes them, and for hosts that have no other way than the link.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,11 +6,16 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncWriteExt, Interest, copy_bidirectional_with_sizes};
+use bastide_proto::frame::Tag;
+use bastide_proto::{Accepted, End};
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest, copy_bidirectional_with_sizes};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpStream, UnixDatagram, UnixStream};
 use tokio::sync::Semaphore;
 
 use super::Guest;
+use super::call::{Disconnected, Inbox, Outbox, Refusal, fault};
 use crate::port_channel::{self, CONNECTED, NAMESPACES, PortRequest};
 
 /// How long a port may take to accept.
@@ -65,6 +70,67 @@ async fn join(port: u16, end: OwnedFd) -> io::Result<()> {
     end.write_all(&[CONNECTED]).await?;
     copy_bidirectional_with_sizes(&mut end, &mut inside, BUFFER, BUFFER).await?;
     Ok(())
+}
+
+/// Answers [`Request::Connect`](bastide_proto::Request::Connect): the call is a connection to a port inside.
+pub(super) async fn forward(
+    port: u16,
+    inbox: &mut Inbox,
+    outbox: &mut Outbox,
+) -> Result<(), Refusal> {
+    let what = format!("connect to port {port}");
+    let inside = connect(port).await.map_err(|error| fault(&what, &error))?;
+    // Small messages go at once; on loopback nothing is gained by holding them back.
+    inside.set_nodelay(true).map_err(|error| fault(&what, &error))?;
+    outbox.accept(Accepted::default()).await?;
+    let (from, to) = inside.into_split();
+    let end = match tokio::try_join!(pass_on(inbox, to), send_output(from, outbox)) {
+        Ok(_) => End::Done,
+        Err(Broken::Inside(error)) => End::Failed(fault(&what, &error)),
+        Err(Broken::Disconnected) => return Err(Refusal::Disconnected),
+    };
+    Ok(outbox.end(&end).await?)
+}
+
+/// What broke of a connection that a call carries.
+enum Broken {
+    Inside(io::Error),
+    Disconnected,
+}
+
+impl From<Disconnected> for Broken {
+    fn from(_: Disconnected) -> Self {
+        Self::Disconnected
+    }
+}
+
+/// Says to a port what the host says.
+async fn pass_on(inbox: &mut Inbox, mut to: OwnedWriteHalf) -> Result<(), Broken> {
+    loop {
+        let frame = inbox.next().await?;
+        match frame.tag {
+            Tag::Input => to.write_all(&frame.body).await.map_err(Broken::Inside)?,
+            Tag::InputEnd => {
+                // A port that has closed already is as good as told.
+                drop(to.shutdown().await);
+                return Ok(());
+            }
+            _ => return Err(Broken::Disconnected),
+        }
+    }
+}
+
+/// Tells the host what a port says.
+async fn send_output(mut from: OwnedReadHalf, outbox: &mut Outbox) -> Result<(), Broken> {
+    let mut room = vec![0; BUFFER];
+    loop {
+        let read = from.read(&mut room).await.map_err(Broken::Inside)?;
+        let said = Bytes::copy_from_slice(room.get(..read).unwrap_or_default());
+        outbox.data(Tag::Stdout, said).await?;
+        if read == 0 {
+            return Ok(());
+        }
+    }
 }
 
 /// Connects to a server inside, whichever loopback address it listens on.

@@ -25,7 +25,7 @@ use super::kill::{has_group, kill_descendants, send_held};
 use super::log::OutputLog;
 use super::pool::{Pool, StartedCommand};
 use super::terminal::Terminal;
-use crate::supervisor::{ExecFailure, ExecOrder, SupervisorMessage};
+use crate::supervisor::{ExecFailure, ExecSpec, SupervisorMessage};
 use crate::tree_usage::TreeUsage;
 use streams::{give, pipe_streams, terminal_streams};
 
@@ -95,7 +95,7 @@ impl Process {
         if !env.iter().any(|(key, _)| &key[..] == b"HOME") {
             env.push((ByteBuf::from("HOME"), ByteBuf::from(home)));
         }
-        let orders = ExecOrder {
+        let orders = ExecSpec {
             argv: exec.argv,
             env,
             cwd: exec.cwd.into(),
@@ -121,7 +121,7 @@ impl Process {
         });
         guest.processes.add(&process);
         tokio::spawn(pump_all(Arc::clone(guest), Arc::clone(&process), streams.outputs));
-        tokio::spawn(watch_over(Arc::clone(guest), Arc::clone(&process), pool, started, deadline));
+        tokio::spawn(supervise(Arc::clone(guest), Arc::clone(&process), pool, started, deadline));
         Ok(process)
     }
 
@@ -157,7 +157,7 @@ impl Process {
     }
 
     /// Waits until nothing of it is alive, but not for ever.
-    pub(crate) async fn buried(&self) {
+    pub(crate) async fn wait_reaped(&self) {
         let mut watching = self.alive.subscribe();
         drop(tokio::time::timeout(BURIAL, watching.wait_for(|alive| !*alive)).await);
     }
@@ -328,7 +328,7 @@ async fn pump(guest: &Guest, process: &Process, tag: Tag, mut from: pipe::Receiv
 
 /// Sees a command through: to its end, its deadline or its cancellation, and then to the end of all
 /// that descended from it.
-async fn watch_over(
+async fn supervise(
     guest: Arc<Guest>,
     process: Arc<Process>,
     pool: Arc<Pool>,
@@ -337,8 +337,10 @@ async fn watch_over(
 ) {
     let oom_kills_before = guest.memory.oom_kills();
     let both = [process.supervisor, process.command];
+    // What had no time at all is over, however quick it was.
+    let had_time = deadline.is_none_or(|deadline| Instant::now() < deadline);
     let end = tokio::select! {
-        end = ending(&mut started) => out_of_memory(&guest, oom_kills_before, end),
+        end = ending(&mut started), if had_time => out_of_memory(&guest, oom_kills_before, end),
         () = sleep_until(deadline) => End::Timeout,
         () = process.cancelled.notified() => End::Cancelled,
         // An earlier command may have stopped both while they waited for their orders. As long as the supervisor has
@@ -349,7 +351,7 @@ async fn watch_over(
         End::Timeout | End::Cancelled => {
             kill_descendants(process.supervisor);
             // The supervisor goes when nothing of the command is left.
-            drop(tokio::time::timeout(BURIAL, started.gone()).await);
+            drop(tokio::time::timeout(BURIAL, started.wait_descendants()).await);
         }
         // The supervisor is gone, so what it looked after has fallen to the first process.
         End::Failed(_) => {
@@ -359,8 +361,8 @@ async fn watch_over(
         _ => {}
     }
     let is_by_itself = matches!(end, End::Exited { .. } | End::Signalled { .. });
-    let patience = deadline.filter(|_| is_by_itself);
-    drain(&process.log, patience).await;
+    let time_limit = deadline.filter(|_| is_by_itself);
+    drain(&process.log, time_limit).await;
     process.note_used(started.used());
     process.end.send_replace(Some(end));
     // Whoever waits for the end is told first, and may need this very processor to hear it.
@@ -372,12 +374,12 @@ async fn watch_over(
     // Where there is no room for more, the next command finds out by itself.
     drop(guest.pipes.refill());
     // The supervisor lives as long as anything it has to look after does.
-    started.gone().await;
+    started.wait_descendants().await;
     process.note_used(started.used());
     guest.usage.add(process.used());
     guest.activity.touch();
     process.alive.send_replace(false);
-    guest.processes.tidy();
+    guest.processes.prune();
 }
 
 /// Waits for what is still to come of a command that is over. Where the caller said how long it may take, that is as long as its

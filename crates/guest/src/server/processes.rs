@@ -105,7 +105,7 @@ impl Processes {
 
     /// Forgets what nobody needs any more: processes that were delivered whole, and the oldest of the
     /// others that are over, beyond what is kept.
-    pub(crate) fn tidy(&self) {
+    pub(crate) fn prune(&self) {
         let mut table = self.lock();
         table.records.retain(|_, process| !process.is_done_with());
         let over = table.records.values().filter(|process| !process.is_alive());

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bastide_proto::accounts::Accounts as Wanted;
+use bastide_proto::accounts::Accounts as RequestedAccounts;
 use bastide_proto::{Accepted, End, Fault, FaultKind};
 
 use super::Guest;
@@ -21,7 +21,7 @@ const GROUP: &str = "/etc/group";
 /// without anybody behind them.
 pub(super) async fn run(
     guest: &Arc<Guest>,
-    wanted: Wanted,
+    wanted: RequestedAccounts,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
     if let Some(why) = guest.users.single_user_reason() {
@@ -35,7 +35,7 @@ pub(super) async fn run(
     Ok(outbox.end(&end).await?)
 }
 
-fn provision(wanted: &Wanted) -> Result<(), Fault> {
+fn provision(wanted: &RequestedAccounts) -> Result<(), Fault> {
     // Two who read before either writes would lose what one of them made.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

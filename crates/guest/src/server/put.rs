@@ -9,7 +9,7 @@ use bastide_proto::{Accepted, End, Frame, Put, PutMessage};
 
 use super::Guest;
 use super::blocking::blocking;
-use super::call::{HostGone, Inbox, Outbox, Refusal};
+use super::call::{Disconnected, Inbox, Outbox, Refusal};
 use super::credentials::with_credentials_of;
 
 pub(super) use layout::Layout;
@@ -43,7 +43,7 @@ async fn lay_out(
     let end = match receive(guest, layout, inbox, outbox).await {
         Ok(()) => End::Done,
         Err(Refusal::Fault(fault)) => End::Failed(fault),
-        Err(Refusal::HostGone) => return Err(Refusal::HostGone),
+        Err(Refusal::Disconnected) => return Err(Refusal::Disconnected),
     };
     Ok(outbox.end(&end).await?)
 }
@@ -55,7 +55,7 @@ async fn receive(
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
     loop {
-        let frames = gather(inbox).await?;
+        let frames = receive_available(inbox).await?;
         let guest = Arc::clone(guest);
         let (back, worked) = blocking(move || {
             let worked = layout.take(&guest.roots, frames);
@@ -71,19 +71,19 @@ async fn receive(
                 outbox.queue_item(&PutMessage::Obstacle(obstacle)).await?;
                 return Err(fault.into());
             }
-            Err(LayoutFailure::Protocol) => return Err(Refusal::HostGone),
+            Err(LayoutFailure::Protocol) => return Err(Refusal::Disconnected),
         }
     }
 }
 
 /// What has come, at least one frame.
-async fn gather(inbox: &mut Inbox) -> Result<Vec<Frame>, HostGone> {
+async fn receive_available(inbox: &mut Inbox) -> Result<Vec<Frame>, Disconnected> {
     let mut frames = vec![inbox.next().await?];
     let mut bytes = 0;
     while bytes < PIECE_BYTES && frames.len() < PIECE_FRAMES {
         let Some(frame) = inbox.next_now()? else { break };
         if !matches!(frame.tag, Tag::Input | Tag::InputEnd | Tag::Item) {
-            return Err(HostGone);
+            return Err(Disconnected);
         }
         bytes += frame.body.len();
         frames.push(frame);

@@ -3,13 +3,13 @@
 mod attributes;
 mod build;
 mod fetch;
+mod mode_guard;
 mod restore;
 mod scan;
 mod stability;
 mod swap;
 mod sys;
-mod unlocked;
 
+pub(super) use mode_guard::unlock;
 pub(super) use restore::run as restore;
 pub(super) use scan::run as scan;
-pub(super) use unlocked::unlock;

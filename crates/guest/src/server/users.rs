@@ -14,9 +14,9 @@ use tokio::sync::Mutex;
 use super::blocking::blocking;
 use super::call::fault;
 use super::kill::kill_orphans;
-use super::pool::{NoSupervisor, Pool, ReadySupervisor, read_packet, send_packet};
+use super::pool::{Pool, ReadySupervisor, SupervisorError, read_packet, send_packet};
 use crate::accounts::{Accounts, Identity, UnnamedGroup};
-use crate::init::ToInit;
+use crate::init::InitRequest;
 use crate::launcher::LauncherReport;
 use crate::packet;
 
@@ -133,8 +133,8 @@ impl Users {
         for _ in 0..2 {
             match pool.take().await {
                 Ok(taken) => return Ok((pool, taken)),
-                Err(NoSupervisor::Refused(error)) => return Err(failed(error)),
-                Err(NoSupervisor::Launcher) => pool = self.replace(who, &pool).await?,
+                Err(SupervisorError::Refused(error)) => return Err(failed(error)),
+                Err(SupervisorError::Launcher) => pool = self.replace(who, &pool).await?,
             }
         }
         Err(failed(io::ErrorKind::TimedOut.into()))
@@ -180,14 +180,14 @@ impl Users {
 
     /// Passes a socket of the warden's on to init, which answers there.
     pub(crate) async fn pass_on_namespaces(&self, asker: &OwnedFd) -> io::Result<()> {
-        send_packet(&self.init, &packet::encode(&ToInit::Namespaces)?, &[asker.as_fd()]).await
+        send_packet(&self.init, &packet::encode(&InitRequest::Namespaces)?, &[asker.as_fd()]).await
     }
 
     async fn launch(&self, who: Option<&Arc<Identity>>) -> Result<Pool, Fault> {
         let failed = |error: io::Error| fault("cannot start a launcher", &error);
         let report = async {
             let (near, far) = StdStream::pair()?;
-            let order = ToInit::Launch(who.map(|who| Identity::clone(who)));
+            let order = InitRequest::Launch(who.map(|who| Identity::clone(who)));
             send_packet(&self.init, &packet::encode(&order)?, &[far.as_fd()]).await?;
             drop(far);
             let report = read_packet(&mut LazyWriteStream::new(near.try_clone()?)?).await?;

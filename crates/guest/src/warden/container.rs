@@ -15,7 +15,7 @@ use bastide_proto::USAGE_VERSION;
 use bastide_proto::boot::{BootFailure, EgressBoot};
 use bastide_proto::container::{ContainerWardenSpec, UP, WARDEN_CHANNEL};
 use bastide_proto::hello::{Token, WELCOME_BYTES, check_welcome, hello_at};
-use bastide_proto::warden::{CONTROL_SOCKET, GUEST_SOCKET, LeaseEnd, WardenResponse};
+use bastide_proto::warden::{CONTROL_SOCKET, ExpiryAction, GUEST_SOCKET, WardenResponse};
 use rustix::event::{Timespec, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::setsid;
@@ -25,7 +25,7 @@ use super::control::{self, ControlSocket};
 use super::egress::{Egress, EgressFds};
 use super::engine::{EngineOutcome, ask};
 use super::event_loop::{Event, EventLoop};
-use super::folder::{EndNote, Folder};
+use super::folder::{ExitRecord, Folder};
 use super::lease::Lease;
 use super::mount_points;
 use super::mounts::{HeldProcess, Mounts};
@@ -75,7 +75,7 @@ pub fn run() -> io::Result<()> {
 struct ContainerNetwork {
     egress: Egress,
     /// Where the process that makes listening sockets will be asked.
-    asked: OwnedFd,
+    orders: OwnedFd,
 }
 
 impl ContainerNetwork {
@@ -83,14 +83,14 @@ impl ContainerNetwork {
     fn start(boot: EgressBoot, owner: &UnixStream) -> io::Result<Self> {
         let (_, fds) = packet::receive::<()>(owner)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         let fds = EgressFds::new(&boot, &mut fds.into_iter())?;
-        let (egress, asked) = Egress::start(boot, fds)?;
-        Ok(Self { egress, asked })
+        let (egress, orders) = Egress::start(boot, fds)?;
+        Ok(Self { egress, orders })
     }
 
     /// Leads the network of a container to the proxy.
     fn join(self, first: OwnedFd) -> Result<Egress, BootFailure> {
-        let Self { mut egress, asked } = self;
-        match egress.join_container(ContainerProcess::new(first), asked) {
+        let Self { mut egress, orders } = self;
+        match egress.join_container(ContainerProcess::new(first), orders) {
             Ok(()) => Ok(egress),
             Err(failure) => {
                 egress.end();
@@ -156,7 +156,7 @@ impl Container {
                     }
                 }
                 Event::SandboxEnded => {
-                    drop(self.folder.note_end(EndNote::GuestEnded));
+                    drop(self.folder.note_end(ExitRecord::GuestEnded));
                     self.end_mounts(&mut event_loop.mounts);
                     event_loop.end_helpers();
                     // An owner that is still there may want to know; its folder stays as long.
@@ -165,7 +165,7 @@ impl Container {
                     }
                 }
                 Event::Expired(then) => {
-                    let removes = then == LeaseEnd::Delete && event_loop.owner.is_none();
+                    let removes = then == ExpiryAction::Delete && event_loop.owner.is_none();
                     if self.expire(removes, was_up).is_err() {
                         // The engine does not answer, and the lease says when to ask it again.
                         continue;
@@ -194,18 +194,18 @@ impl Container {
                     return self.folder.remove(None);
                 }
                 Event::EndRequested { remove, caller } => {
-                    let asked = match remove {
+                    let orders = match remove {
                         true => self.remove_container(was_up),
                         false => self.ask_for(&self.spec.to_stop).map(drop),
                     };
-                    if let Err(error) = asked {
+                    if let Err(error) = orders {
                         let errno = error.raw_os_error().unwrap_or(libc::EIO);
                         control::answer(&caller, &WardenResponse::Refused { errno });
                         continue;
                     }
                     event_loop.end_helpers();
                     if !remove && event_loop.init.is_some() {
-                        drop(self.folder.note_end(EndNote::Stopped));
+                        drop(self.folder.note_end(ExitRecord::Stopped));
                     }
                     control::answer(&caller, &WardenResponse::Ended);
                     // The caller's socket closes when there is nothing more to wait for.
@@ -218,11 +218,11 @@ impl Container {
     /// Ends the container because its lease ran out, and says so before: whoever sees the end knows why.
     fn expire(&self, removes: bool, was_up: bool) -> io::Result<()> {
         if removes {
-            drop(self.folder.mark_unwanted());
+            drop(self.folder.write_tombstone());
             drop(self.folder.note_deletion());
             return self.remove_container(was_up);
         }
-        drop(self.folder.note_end(EndNote::Expired));
+        drop(self.folder.note_end(ExitRecord::Expired));
         self.ask_for(&self.spec.to_stop).map(drop)
     }
 

@@ -51,18 +51,18 @@ impl ContainerProcess {
     }
 
     /// Forks the process that makes listening sockets into an egress namespace, and joins the container's network to that.
-    /// `asked` is where the process will be asked.
-    pub(super) fn join_egress(&self, asked: OwnedFd) -> Result<Pid, BootFailure> {
+    /// `orders` is where the process will be asked.
+    pub(super) fn join_egress(&self, orders: OwnedFd) -> Result<Pid, BootFailure> {
         let pair = || UnixStream::pair().step(|| "make a pair of sockets".to_owned());
         let (to_listeners, far) = pair()?;
         to_listeners.set_read_timeout(Some(CHILD)).step(|| "make a pair of sockets".to_owned())?;
         let step = "set the egress namespace up";
         let listeners =
             match fork_into(libc::CLONE_NEWNET).step(|| "make the egress namespace".to_owned())? {
-                Fork::Child => become_listeners(&asked, &far),
+                Fork::Child => become_listeners(&orders, &far),
                 Fork::Parent(listeners) => listeners,
             };
-        drop((asked, far));
+        drop((orders, far));
         in_child(|| {
             self.enter_network()?;
             join(listeners)
@@ -198,9 +198,9 @@ fn end_line(bytes: &mut Vec<u8>) {
 }
 
 /// The life of the process that makes listening sockets, with nothing of the warden's open but where it is asked.
-fn become_listeners(asked: &OwnedFd, warden: &UnixStream) -> ! {
+fn become_listeners(orders: &OwnedFd, warden: &UnixStream) -> ! {
     let alone = || -> io::Result<(OwnedFd, OwnedFd)> {
-        rustix::stdio::dup2_stdin(asked)?;
+        rustix::stdio::dup2_stdin(orders)?;
         rustix::stdio::dup2_stdout(warden)?;
         close_inherited()?;
         let taken = |stream: std::os::fd::BorrowedFd<'_>| stream.try_clone_to_owned();
@@ -211,7 +211,7 @@ fn become_listeners(asked: &OwnedFd, warden: &UnixStream) -> ! {
         Ok(both)
     };
     match alone() {
-        Ok((asked, warden)) => egress_listeners::run(&asked, warden),
+        Ok((orders, warden)) => egress_listeners::run(&orders, warden),
         Err(_) => exit_now(1),
     }
 }

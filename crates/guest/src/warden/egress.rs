@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bastide_proto::boot::{BootFailure, EgressBoot, TrustBundle};
 use bastide_proto::egress::{
-    EgressListener, EgressOrder, EgressReport, EgressStart, MAX_EGRESS_PACKET, Transport,
+    EgressCommand, EgressListener, EgressReport, EgressStart, MAX_EGRESS_PACKET, Transport,
 };
 use bastide_proto::warden::WardenResponse;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -133,9 +133,9 @@ impl Egress {
     pub(super) fn join_container(
         &mut self,
         first: ContainerProcess,
-        asked: OwnedFd,
+        orders: OwnedFd,
     ) -> Result<(), BootFailure> {
-        let listeners = first.join_egress(asked)?;
+        let listeners = first.join_egress(orders)?;
         self.container = Some((first, listeners));
         Ok(self.finish_start()?)
     }
@@ -196,11 +196,11 @@ impl Egress {
     }
 
     /// Hands the connection of a host over to the proxy.
-    pub(super) fn hand_over(&self, caller: &UnixStream) {
+    pub(super) fn forward_caller(&self, caller: &UnixStream) {
         answer(caller, &WardenResponse::Egress { is_served: self.proxy.is_some() });
         if let Some(proxy) = &self.proxy {
             // A proxy that is gone closes the connection by that.
-            drop(proxy.send_order(&EgressOrder::Caller, &[caller.as_fd()]));
+            drop(proxy.send_command(&EgressCommand::Caller, &[caller.as_fd()]));
         }
     }
 
@@ -231,7 +231,7 @@ impl Egress {
             ..self.start.clone()
         };
         let fds: Vec<_> = self.fds.secrets.iter().chain(&self.authority).map(AsFd::as_fd).collect();
-        match proxy.send_order(&EgressOrder::Start(Box::new(start)), &fds) {
+        match proxy.send_command(&EgressCommand::Start(Box::new(start)), &fds) {
             Ok(()) => Ok(proxy),
             Err(error) => {
                 proxy.end();
@@ -259,7 +259,7 @@ impl Egress {
                 if let Some(proxy) = &mut self.proxy {
                     proxy.deadline = None;
                     let mut known = self.listeners.chunks(packet::MAX_FDS);
-                    known.try_for_each(|some| proxy.hand_out(some))?;
+                    known.try_for_each(|some| proxy.send_listeners(some))?;
                 }
                 (certificate, ports)
             }
@@ -302,7 +302,9 @@ impl Egress {
         let made = self.maker.make(&wanted)?;
         self.listeners.extend(missing.into_iter().zip(made));
         let Some(proxy) = &self.proxy else { return Ok(()) };
-        self.listeners[known..].chunks(packet::MAX_FDS).try_for_each(|some| proxy.hand_out(some))
+        self.listeners[known..]
+            .chunks(packet::MAX_FDS)
+            .try_for_each(|some| proxy.send_listeners(some))
     }
 
     /// Collects a proxy that has ended, or ends it, and starts the next unless too many have.
@@ -330,15 +332,15 @@ impl Egress {
 }
 
 impl Proxy {
-    fn send_order(&self, order: &EgressOrder, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn send_command(&self, order: &EgressCommand, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let order = bastide_proto::encode(order).map_err(io::Error::other)?;
         packet::send_now(&self.channel, &order, fds)
     }
 
-    fn hand_out(&self, listeners: &[(EgressListener, OwnedFd)]) -> io::Result<()> {
+    fn send_listeners(&self, listeners: &[(EgressListener, OwnedFd)]) -> io::Result<()> {
         let (which, sockets): (Vec<_>, Vec<_>) =
             listeners.iter().map(|(listener, socket)| (*listener, socket.as_fd())).unzip();
-        self.send_order(&EgressOrder::Listeners(which), &sockets)
+        self.send_command(&EgressCommand::Listeners(which), &sockets)
     }
 
     fn end(self) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How long the engine may take for one thing.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest first line of an answer.
 const MOST_LINE: usize = 256;
@@ -23,8 +23,8 @@ pub(super) enum EngineOutcome {
 /// Asks the engine that listens on `socket` for one thing.
 pub(super) fn ask(socket: &Path, method: &str, path: &str) -> io::Result<EngineOutcome> {
     let mut engine = UnixStream::connect(socket)?;
-    engine.set_read_timeout(Some(PATIENCE))?;
-    engine.set_write_timeout(Some(PATIENCE))?;
+    engine.set_read_timeout(Some(TIMEOUT))?;
+    engine.set_write_timeout(Some(TIMEOUT))?;
     let request = format!("{method} {path} HTTP/1.0\r\nHost: engine\r\nContent-Length: 0\r\n\r\n");
     engine.write_all(request.as_bytes())?;
     let mut line = Vec::new();

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use bastide_proto::container::{GAVE_UP, NETWORK, UP};
-use bastide_proto::warden::{LeaseEnd, RELEASE, WardenRequest, WardenResponse};
+use bastide_proto::warden::{ExpiryAction, RELEASE, WardenRequest, WardenResponse};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -56,7 +56,7 @@ pub(super) enum Event {
     /// Somebody wants the end, and waits for the answer.
     EndRequested { remove: bool, caller: UnixStream },
     /// Its lease ran out.
-    Expired(LeaseEnd),
+    Expired(ExpiryAction),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl EventLoop {
             }
             WardenRequest::Ports => answer(&caller, &WardenResponse::Ports(self.ports.list())),
             WardenRequest::Mounts => {
-                self.mounts.hand_over(&caller, program.as_ref(), self.ports.channel());
+                self.mounts.forward_caller(&caller, program.as_ref(), self.ports.channel());
             }
             WardenRequest::Lease(update) => {
                 let changed = match self.lease.update(&update) {
@@ -157,7 +157,7 @@ impl EventLoop {
                 answer(&caller, &changed);
             }
             WardenRequest::Egress => match &self.egress {
-                Some(egress) => egress.hand_over(&caller),
+                Some(egress) => egress.forward_caller(&caller),
                 None => {
                     let errno = Errno::OPNOTSUPP.raw_os_error();
                     answer(&caller, &WardenResponse::Refused { errno });

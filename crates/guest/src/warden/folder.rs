@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bastide_proto::warden::{
-    DELETED_FOLDER, END_FILE, GONE_PREFIX, LOCK_FILE, UNWANTED_FILE, origin_mark,
+    DELETED_FOLDER, END_FILE, GONE_PREFIX, LOCK_FILE, OWNED_ROOT_FILE, UNWANTED_FILE, origin_mark,
 };
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, StatxFlags, openat, renameat, statat, statx, unlinkat,
@@ -61,7 +61,7 @@ impl Folder {
     }
 
     /// Notes how the sandbox ended, for whoever was not there to see it.
-    pub(crate) fn note_end(&self, note: EndNote) -> io::Result<()> {
+    pub(crate) fn note_end(&self, note: ExitRecord) -> io::Result<()> {
         let unfinished = format!("{END_FILE}.new");
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o600);
@@ -71,7 +71,7 @@ impl Folder {
     }
 
     /// Announces that the session is being removed, on the disk.
-    pub(crate) fn mark_unwanted(&self) -> io::Result<()> {
+    pub(crate) fn write_tombstone(&self) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o600);
         fs::File::from(openat(&self.held, UNWANTED_FILE, flags, mode)?).sync_all()
@@ -93,7 +93,7 @@ impl Folder {
         let mut options = fs::File::options();
         let mut note =
             options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-        note.write_all(EndNote::Expired.to_json().as_bytes())?;
+        note.write_all(ExitRecord::Expired.to_json().as_bytes())?;
         note.sync_all()?;
         fs::rename(&unfinished, notes.join(name))
     }
@@ -124,6 +124,7 @@ pub(crate) fn remove(path: &Path, ids: Option<&IdMap>) -> io::Result<()> {
         // An empty folder too many in the caller's own is no reason to keep the session.
         drop(mount_points::remove(path));
         remove_outside(path)?;
+        remove_owned_root(path)?;
     }
     remove_only(path, ids)
 }
@@ -160,9 +161,9 @@ fn is_copy(session_dir: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     };
-    let mut said = String::new();
-    (&lock).take(MOST_MARK).read_to_string(&mut said)?;
-    Ok(!said.is_empty() && said != mark(&lock)?)
+    let mut text = String::new();
+    (&lock).take(MOST_MARK).read_to_string(&mut text)?;
+    Ok(!text.is_empty() && text != mark(&lock)?)
 }
 
 /// What a lock says about itself, and a copy of it does not.
@@ -178,22 +179,22 @@ fn mark(lock: &fs::File) -> io::Result<String> {
 }
 
 /// What a session's lock says.
-fn said_by_lock(session_dir: &Path) -> io::Result<String> {
-    let mut said = String::new();
+fn read_lock(session_dir: &Path) -> io::Result<String> {
+    let mut text = String::new();
     let lock = fs::File::open(session_dir.join(LOCK_FILE))?;
-    lock.take(MOST_MARK).read_to_string(&mut said)?;
-    Ok(said)
+    lock.take(MOST_MARK).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Whose a folder elsewhere is; empty if it does not say.
 fn owner_of(around: &Path) -> io::Result<String> {
-    let mut said = String::new();
+    let mut text = String::new();
     match fs::File::open(around.join(OWNER)) {
-        Ok(file) => file.take(MOST_MARK).read_to_string(&mut said)?,
+        Ok(file) => file.take(MOST_MARK).read_to_string(&mut text)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => return Err(error),
     };
-    Ok(said)
+    Ok(text)
 }
 
 /// Makes the folder that `folder` lies in, unless that is the session's own, and notes it before. One that
@@ -203,7 +204,7 @@ pub(super) fn make_around(session_dir: &Path, folder: &Path) -> io::Result<()> {
     if around == session_dir {
         return Ok(());
     }
-    let own = said_by_lock(session_dir)?;
+    let own = read_lock(session_dir)?;
     if let Ok(found) = fs::symlink_metadata(around)
         && found.is_dir()
     {
@@ -246,7 +247,7 @@ fn remove_outside(session_dir: &Path) -> io::Result<()> {
     // One that is gone, or never said so, is nobody's; and whoever was interrupted after it was gone may have left a
     // session without its lock.
     let owner = owner_of(path)?;
-    if owner.is_empty() || owner != said_by_lock(session_dir)? {
+    if owner.is_empty() || owner != read_lock(session_dir)? {
         return Ok(());
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -257,6 +258,36 @@ fn remove_outside(session_dir: &Path) -> io::Result<()> {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Removes the workspace that was made elsewhere for this session, if that is what lies there.
+fn remove_owned_root(session_dir: &Path) -> io::Result<()> {
+    let noted = match fs::read(session_dir.join(OWNED_ROOT_FILE)) {
+        Ok(noted) => noted,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    // A note that was never written to its end names nothing: what it is about is still empty.
+    let Some(end) = noted.iter().position(|byte| *byte == b'\n') else { return Ok(()) };
+    let (text, path) = noted.split_at(end + 1);
+    let path = Path::new(OsStr::from_bytes(path));
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let above = match openat(CWD, above, flags, Mode::empty()) {
+        Ok(above) => above,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(errno.into()),
+    };
+    let found = match openat(&above, name, flags, Mode::empty()) {
+        Ok(found) => fs::File::from(found),
+        // Gone, or nothing that was made for a session.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(()),
+        Err(errno) => return Err(errno.into()),
+    };
+    if mark(&found)?.as_bytes() != text {
+        return Ok(());
+    }
+    Ok(remove_tree(above.as_fd(), &CString::new(name.as_bytes())?)?)
 }
 
 fn remove_beneath(above: BorrowedFd<'_>, name: &OsStr, ids: Option<&IdMap>) -> io::Result<()> {
@@ -312,7 +343,7 @@ fn gone_name(name: &OsStr) -> CString {
 
 /// How a sandbox ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EndNote {
+pub(crate) enum ExitRecord {
     /// Somebody asked for it.
     Stopped,
     /// The guest ended, and its first process with it.
@@ -325,7 +356,7 @@ pub(crate) enum EndNote {
     Expired,
 }
 
-impl EndNote {
+impl ExitRecord {
     /// The note as it is kept. There is nothing in it that would need escaping.
     fn to_json(self) -> String {
         let at_ms =
@@ -376,6 +407,23 @@ mod tests {
         fs::remove_file(session.join(LOCK_FILE)).unwrap();
         remove(&session, None).unwrap();
         assert!(!session.exists());
+    }
+
+    #[test]
+    fn goes_with_the_workspace_that_was_made_for_it_and_with_no_other() {
+        let home = tempfile::tempdir().unwrap();
+        for is_its in [true, false] {
+            let (session, _) = session(home.path());
+            let root = home.path().join("root");
+            fs::create_dir(&root).unwrap();
+            fs::write(root.join("file"), "").unwrap();
+            let mark = mark(&fs::File::open(&root).unwrap()).unwrap();
+            let mark = if is_its { mark } else { format!("1{mark}") };
+            fs::write(session.join(OWNED_ROOT_FILE), format!("{mark}{}", root.display())).unwrap();
+            remove(&session, None).unwrap();
+            assert!(!session.exists());
+            assert_eq!(root.exists(), !is_its);
+        }
     }
 
     #[test]

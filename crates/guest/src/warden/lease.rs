@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use bastide_proto::warden::{LeaseEnd, LeaseState, LeaseUpdate};
+use bastide_proto::warden::{ExpiryAction, LeaseState, LeaseUpdate};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use rustix::time::{
@@ -40,7 +40,7 @@ pub(super) struct Lease {
     asks: bool,
     until: Option<Duration>,
     idle: Option<Idle>,
-    then: LeaseEnd,
+    then: ExpiryAction,
     /// Set to the next moment something is to be done; made with the first limit.
     timer: Option<OwnedFd>,
 }
@@ -51,12 +51,12 @@ struct Idle {
     /// When the session can have been idle for that long, at the earliest.
     due: Duration,
     /// Where the guest's answer comes, and until when it is waited for.
-    asked: Option<(UnixStream, Duration)>,
+    query: Option<(UnixStream, Duration)>,
 }
 
 impl Lease {
     pub(super) fn new(asks: bool) -> Self {
-        Self { asks, until: None, idle: None, then: LeaseEnd::default(), timer: None }
+        Self { asks, until: None, idle: None, then: ExpiryAction::default(), timer: None }
     }
 
     /// Changes the lease; what it is then.
@@ -69,7 +69,7 @@ impl Lease {
         }
         let now = now();
         if update.forget {
-            (self.until, self.idle, self.then) = (None, None, LeaseEnd::default());
+            (self.until, self.idle, self.then) = (None, None, ExpiryAction::default());
         }
         if let Some(ttl) = update.ttl_ms {
             let until = now.saturating_add(Duration::from_millis(ttl));
@@ -81,7 +81,7 @@ impl Lease {
         }
         if let Some(limit) = update.idle_ms {
             let limit = Duration::from_millis(limit);
-            self.idle = Some(Idle { limit, due: now.saturating_add(limit), asked: None });
+            self.idle = Some(Idle { limit, due: now.saturating_add(limit), query: None });
         }
         self.then = update.then.unwrap_or(self.then);
         self.set_timer()?;
@@ -99,13 +99,13 @@ impl Lease {
 
     /// What to wait for: the timer, and the guest's answer.
     pub(super) fn waits(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let asked = self.idle.as_ref().and_then(|idle| idle.asked.as_ref());
-        let answer = asked.map(|(near, _)| near.as_fd());
+        let query = self.idle.as_ref().and_then(|idle| idle.query.as_ref());
+        let answer = query.map(|(near, _)| near.as_fd());
         self.timer.as_ref().map(AsFd::as_fd).into_iter().chain(answer)
     }
 
     /// Does what there is to do now; what is to become of the session, if its lease ran out.
-    pub(super) fn check(&mut self, ports: &Ports) -> Option<LeaseEnd> {
+    pub(super) fn check(&mut self, ports: &Ports) -> Option<ExpiryAction> {
         let now = now();
         if let Some(timer) = &self.timer {
             // Only so that it does not say again what it has said.
@@ -147,31 +147,31 @@ impl Lease {
 impl Idle {
     /// When there is something to do next.
     fn next(&self) -> Duration {
-        self.asked.as_ref().map_or(self.due, |(_, until)| *until)
+        self.query.as_ref().map_or(self.due, |(_, until)| *until)
     }
 
     /// Whether nothing has happened for long enough. Asks the guest if it may be so.
     fn is_over(&mut self, now: Duration, ports: &Ports) -> bool {
-        if let Some((near, until)) = &self.asked {
+        if let Some((near, until)) = &self.query {
             match answer(near) {
                 Some(Ok(idle)) => {
-                    self.asked = None;
+                    self.query = None;
                     if idle >= self.limit {
                         // A connection may have come while the guest was asked.
                         return self.is_quiet(now, ports);
                     }
                     self.due = now.saturating_add(self.limit.saturating_sub(idle));
                 }
-                Some(Err(_)) => self.ask_again(now),
-                None if *until <= now => self.ask_again(now),
+                Some(Err(_)) => self.schedule_check(now),
+                None if *until <= now => self.schedule_check(now),
                 None => {}
             }
             return false;
         }
         if self.due <= now && self.is_quiet(now, ports) {
             match ask(ports) {
-                Ok(near) => self.asked = Some((near, now.saturating_add(ANSWER))),
-                Err(_) => self.ask_again(now),
+                Ok(near) => self.query = Some((near, now.saturating_add(ANSWER))),
+                Err(_) => self.schedule_check(now),
             }
         }
         false
@@ -186,8 +186,8 @@ impl Idle {
         quiet <= now
     }
 
-    fn ask_again(&mut self, now: Duration) {
-        self.asked = None;
+    fn schedule_check(&mut self, now: Duration) {
+        self.query = None;
         self.due = now.saturating_add(AGAIN);
     }
 }
@@ -200,9 +200,9 @@ fn ask(ports: &Ports) -> io::Result<UnixStream> {
 
 /// What the guest said, once it has: how long nothing has happened.
 fn answer(near: &UnixStream) -> Option<io::Result<Duration>> {
-    let mut said = [0; 8];
-    match recv(near, &mut said[..], RecvFlags::DONTWAIT) {
-        Ok((8, _)) => Some(Ok(Duration::from_millis(u64::from_le_bytes(said)))),
+    let mut bytes = [0; 8];
+    match recv(near, &mut bytes[..], RecvFlags::DONTWAIT) {
+        Ok((8, _)) => Some(Ok(Duration::from_millis(u64::from_le_bytes(bytes)))),
         Ok(_) => Some(Err(io::ErrorKind::InvalidData.into())),
         Err(Errno::AGAIN | Errno::INTR) => None,
         Err(errno) => Some(Err(errno.into())),
@@ -231,10 +231,10 @@ mod tests {
         let short = LeaseUpdate { ttl_ms: Some(1), at_least: true, ..LeaseUpdate::default() };
         assert!(lease.update(&short).unwrap().remaining_ms.unwrap() > 3_500_000);
         assert_eq!(lease.check(&ports), None);
-        let short = LeaseUpdate { then: Some(LeaseEnd::Delete), at_least: false, ..short };
+        let short = LeaseUpdate { then: Some(ExpiryAction::Delete), at_least: false, ..short };
         lease.update(&short).unwrap();
         lease.until = Some(Duration::ZERO);
-        assert_eq!(lease.check(&ports), Some(LeaseEnd::Delete));
+        assert_eq!(lease.check(&ports), Some(ExpiryAction::Delete));
         let none = LeaseUpdate { forget: true, ..LeaseUpdate::default() };
         assert_eq!(lease.update(&none).unwrap().remaining_ms, None);
         assert_eq!(lease.check(&ports), None);
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn believes_the_guest_about_what_goes_on_and_waits_for_no_answer() {
-        for (said, is_over) in [(0, false), (999, false), (1000, true), (u64::MAX, true)] {
+        for (bytes, is_over) in [(0, false), (999, false), (1000, true), (u64::MAX, true)] {
             let (ports, guest) = ports();
             let mut lease = Lease::new(true);
             let update = LeaseUpdate { idle_ms: Some(1000), ..LeaseUpdate::default() };
@@ -253,10 +253,10 @@ mod tests {
             lease.idle.as_mut().unwrap().due = Duration::ZERO;
             assert_eq!(lease.check(&ports), None, "the guest is asked first");
             assert_eq!(lease.check(&ports), None, "and not waited for");
-            let (asked, end) = port_channel::receive(&guest).unwrap().unwrap();
-            assert_eq!(asked, port_channel::PortRequest::Idle);
-            UnixStream::from(end).write_all(&u64::to_le_bytes(said)).unwrap();
-            assert_eq!(lease.check(&ports).is_some(), is_over, "{said}");
+            let (query, end) = port_channel::receive(&guest).unwrap().unwrap();
+            assert_eq!(query, port_channel::PortRequest::Idle);
+            UnixStream::from(end).write_all(&u64::to_le_bytes(bytes)).unwrap();
+            assert_eq!(lease.check(&ports).is_some(), is_over, "{bytes}");
         }
     }
 
@@ -270,6 +270,6 @@ mod tests {
         drop(port_channel::receive(&guest).unwrap());
         assert_eq!(lease.check(&ports), None);
         let idle = lease.idle.as_ref().unwrap();
-        assert!(idle.asked.is_none() && idle.due > now());
+        assert!(idle.query.is_none() && idle.due > now());
     }
 }

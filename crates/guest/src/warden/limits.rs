@@ -58,7 +58,7 @@ impl Cgroups {
             let held = hierarchies.iter().filter(|one| one.controllers.contains(&controller));
             for hierarchy in held {
                 if let Ok(by) = cgroups.limit(hierarchy, session_dir, controller, limit) {
-                    *place(&mut cgroups.enforced, controller) = Some(by);
+                    *field_of(&mut cgroups.enforced, controller) = Some(by);
                     break;
                 }
             }
@@ -138,7 +138,7 @@ pub(super) fn remove_noted(session_dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn place(enforced: &mut Enforced, controller: Controller) -> &mut Option<String> {
+fn field_of(enforced: &mut Enforced, controller: Controller) -> &mut Option<String> {
     match controller {
         Controller::Memory => &mut enforced.memory,
         Controller::Pids => &mut enforced.pids,

@@ -71,11 +71,14 @@ impl From<EarlierMountPoint> for MadeMountPoint {
 
 /// Places that are mounted on. As long as this lives, no other session removes them.
 #[derive(Debug, Default)]
-pub(super) struct HeldPlaces(Vec<OwnedFd>);
+pub(super) struct MountPointLocks(Vec<OwnedFd>);
 
 /// Makes what is missing, and notes it.
-pub(super) fn make(session_dir: &Path, wanted: &[MountPoint]) -> Result<HeldPlaces, StepError> {
-    let mut held = HeldPlaces::default();
+pub(super) fn make(
+    session_dir: &Path,
+    wanted: &[MountPoint],
+) -> Result<MountPointLocks, StepError> {
+    let mut held = MountPointLocks::default();
     if wanted.is_empty() {
         return Ok(held);
     }

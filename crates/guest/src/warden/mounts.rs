@@ -53,7 +53,7 @@ impl HeldProcess {
     }
 
     /// Hands its namespaces of users and of mounts over, as init does where it is asked.
-    fn hand_out_namespaces(&self, asker: &UnixStream) -> io::Result<()> {
+    fn send_namespaces(&self, asker: &UnixStream) -> io::Result<()> {
         let open = |kind| File::open(format!("/proc/{}/ns/{kind}", self.pid.as_raw_pid()));
         let (users, mounts) = (open("user")?, open("mnt")?);
         // While it lives nobody else has its number.
@@ -88,7 +88,7 @@ impl Mounts {
     }
 
     /// Hands the connection of a host over to the keeper, which is started if there is none and a program for it.
-    pub(super) fn hand_over(
+    pub(super) fn forward_caller(
         &mut self,
         caller: &UnixStream,
         program: Option<&OwnedFd>,
@@ -101,7 +101,7 @@ impl Mounts {
             (false, Some(spec), Some(program)) => {
                 let inside = self.inside.as_ref();
                 let ask = |end: &UnixStream| match inside {
-                    Some(guest) => guest.hand_out_namespaces(end),
+                    Some(guest) => guest.send_namespaces(end),
                     // Init answers on this by itself; the warden waits for nobody inside.
                     None => Ok(port_channel::ask(port_channel, NAMESPACES, end.as_fd())?),
                 };

@@ -17,7 +17,7 @@ const ROUNDS: usize = 4;
 pub(super) struct Pump {
     ends: [OwnedFd; 2],
     /// The way that begins at the end of the same number.
-    ways: [Direction; 2],
+    directions: [Direction; 2],
 }
 
 /// One direction.
@@ -38,12 +38,12 @@ pub(super) struct Closed;
 
 impl Pump {
     pub(super) fn new(one: OwnedFd, other: OwnedFd) -> Self {
-        Self { ends: [one, other], ways: [Direction::default(), Direction::default()] }
+        Self { ends: [one, other], directions: [Direction::default(), Direction::default()] }
     }
 
     /// What to wait for at each end; an end there is nothing to wait for is not listed.
     pub(super) fn waits(&self) -> impl Iterator<Item = (&OwnedFd, PollFlags)> {
-        let [one, other] = &self.ways;
+        let [one, other] = &self.directions;
         let wanted = |from: &Direction, to: &Direction| {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::IN, from.is_empty() && !from.ended);
@@ -57,10 +57,10 @@ impl Pump {
     /// Moves what can be moved now.
     pub(super) fn handle_ready(&mut self) -> Result<(), Closed> {
         let [one, other] = &self.ends;
-        let [there, back] = &mut self.ways;
+        let [there, back] = &mut self.directions;
         there.handle_ready(one, other)?;
         back.handle_ready(other, one)?;
-        if self.ways.iter().all(|way| way.closed) { Err(Closed) } else { Ok(()) }
+        if self.directions.iter().all(|way| way.closed) { Err(Closed) } else { Ok(()) }
     }
 }
 

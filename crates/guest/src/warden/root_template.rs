@@ -142,7 +142,7 @@ fn build(base_spec: &BaseSpec) -> io::Result<(OwnedFd, Identity)> {
     let builder = match fork_into(libc::CLONE_NEWNS | libc::CLONE_NEWPID)? {
         Fork::Child => {
             drop(near);
-            if hand_over(base_spec, &far).is_ok() {
+            if send_base(base_spec, &far).is_ok() {
                 // Until the namespace is held, or nobody wants it.
                 drop(far.read(&mut [0]));
             }
@@ -158,7 +158,7 @@ fn build(base_spec: &BaseSpec) -> io::Result<(OwnedFd, Identity)> {
     built
 }
 
-fn hand_over(base_spec: &BaseSpec, to: &UnixStream) -> io::Result<()> {
+fn send_base(base_spec: &BaseSpec, to: &UnixStream) -> io::Result<()> {
     build_template(&base_spec.mount_dir, &base_spec.steps).map_err(io::Error::other)?;
     let namespace = File::open("/proc/self/ns/mnt")?;
     packet::send(to, &Identity::of_root()?, &[namespace.as_fd()])

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use bastide_proto::boot::{
     BaseSpec, BootFailure, BootReport, BootSpec, Enforced, FIRST_RANGE_ID, RootStep, Rung,
-    SandboxUp, UserAndGroup,
+    SandboxReady, UserAndGroup,
 };
 use bastide_proto::mounts::KeeperSpec;
 use rustix::io::Errno;
@@ -160,7 +160,7 @@ impl SandboxBase {
         session_fds: &SessionFds,
         enforced: &Enforced,
         workspace: Option<BindOverride<'_>>,
-    ) -> Result<SandboxUp, BootFailure> {
+    ) -> Result<SandboxReady, BootFailure> {
         let task = Task {
             session: spec.clone(),
             enforced: enforced.clone(),
@@ -181,7 +181,7 @@ impl SandboxBase {
                 let init_pid = self.init.as_raw_pid().unsigned_abs();
                 let guest_pid = guest.first().map_or(Ok(0), pid_outside);
                 let guest_pid = guest_pid.step(|| "find the guest".to_owned())?;
-                Ok(SandboxUp { init_pid, guest_pid, ..ready })
+                Ok(SandboxReady { init_pid, guest_pid, ..ready })
             }
             (Ok(None), Ok(())) => {
                 let step = "start the sandbox, whose first process ended without a word";

@@ -32,11 +32,11 @@ impl FromInput for Entry {
             let message = format!("Artifact entry must be a BaseEntry or mapping, got {name}");
             return Err(input.wrong_type("model_type", message));
         };
-        let Some(word) = map.get("type").and_then(Value::as_str) else {
+        let Some(tag) = map.get("type").and_then(Value::as_str) else {
             let message = "Artifact entry mapping must include a string `type` field";
             return Err(input.without_type(message));
         };
-        input.registry().entries().read(input, word, "artifact")
+        input.registry().entries().read(input, tag, "artifact")
     }
 }
 

@@ -72,6 +72,40 @@ pub enum Condition {
     FoldersOfTwoUsers,
     /// There is no loopback on this rung without a network.
     LoopbackMissing,
+    /// A session has no points yet.
+    NoPoints,
+    /// There is nothing to undo in a session.
+    NothingToUndo,
+    /// A session has no such point.
+    PointMissing,
+    /// A point was removed, as there were too many or it was too old.
+    PointThinned,
+    /// A terminal is open in a session, and files would be replaced: ids of the session and of its process.
+    TerminalOpen(String, u64),
+    /// Something says no two points of a session.
+    PointRangeMalformed,
+    /// The files of a point are not in the store any more.
+    PointDamaged,
+    /// There is nothing at a path in that point.
+    PathNotInPoint(String),
+    /// Nobody knows who changed files of a folder of the caller's.
+    EditsUnattributed,
+    /// Others than commands changed what would be replaced.
+    EditsInTheWay,
+    /// Nobody saw the command of a point end.
+    CommandEndUnseen,
+    /// The workspace changed since something in it was undone.
+    ChangedSinceUndo,
+    /// Neither of two sessions is a fork of the other, nor are both of a third.
+    NothingInCommon,
+    /// A session is to have a network with a policy, and no policy.
+    PolicyUnnamed,
+    /// The network of a session has no policy.
+    PolicyMissing,
+    /// Nothing waits for an approval under that number in the session of that id.
+    ApprovalMissing(String),
+    /// The session of that id does not run.
+    SessionNotRunning(String),
 }
 
 impl Condition {
@@ -144,6 +178,50 @@ impl Condition {
             Self::LoopbackMissing => {
                 "use `Isolation::Exactly(Rung::Namespaces)`, which has a loopback of its own"
             }
+            Self::NoPoints => {
+                "`SessionJournal::checkpoint` makes one; `JournalOptions::commands` makes one \
+                 of every command"
+            }
+            Self::NothingToUndo => {
+                "`SessionJournal::checkpoint` makes a point; `JournalOptions::commands` makes \
+                 one of every command"
+            }
+            Self::PointMissing => "`Client::log` lists them",
+            Self::PointThinned => {
+                "`JournalOptions::most` and `age` keep more, `SessionJournal::save_point` one for ever"
+            }
+            Self::TerminalOpen(..) => {
+                "processes end before files are replaced: leave the terminal, or end it with `Session::signal`"
+            }
+            Self::PointRangeMalformed => {
+                "write A..B with points of `Client::log`, `0` for the beginning"
+            }
+            Self::PointDamaged => "`Store::verify` says what else is missing",
+            Self::PathNotInPoint(_) => "`SessionJournal::diff` says what is different since",
+            Self::EditsUnattributed => {
+                "nothing was changed: only a session with `JournalOptions::commands` tells \
+                 your edits from those of its commands; `SessionJournal::restore_path` brings \
+                 single files back"
+            }
+            Self::EditsInTheWay => {
+                "nothing was changed; `SessionJournal::checkpoint` keeps what is there now, \
+                 and can be followed by this"
+            }
+            Self::CommandEndUnseen => {
+                "in a folder of yours, what it changed cannot be told from what you changed; \
+                 `SessionJournal::restore_path` brings single files back"
+            }
+            Self::ChangedSinceUndo => {
+                "`SessionJournal::checkpoint` keeps what is there now, and gives up what was \
+                 undone"
+            }
+            Self::NothingInCommon => {
+                "a session can take over what was changed in its forks: `Client::fork`"
+            }
+            Self::PolicyUnnamed => "give it one: `CreateOptions::policy`",
+            Self::PolicyMissing => "create one with `CreateOptions::policy`",
+            Self::ApprovalMissing(_) => "`Client::egress_pending` says what does",
+            Self::SessionNotRunning(_) => "`Client::resume` has it run again",
         })
     }
 }

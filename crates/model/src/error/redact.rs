@@ -25,7 +25,7 @@ impl Error {
     /// The error as it may be shown past the edge of a session: redacted if credentials were in
     /// play, or if it was [protected](Error::with_protection).
     #[must_use]
-    pub fn at_edge(self, credentials_in_play: bool) -> Self {
+    pub fn redacted_if(self, credentials_in_play: bool) -> Self {
         if credentials_in_play || self.data.protected { self.redacted() } else { self }
     }
 

@@ -7,7 +7,7 @@
 use std::cell::OnceCell;
 
 use super::exposure::Exposure;
-use super::materialized::TakenPaths;
+use super::materialized::OccupiedPaths;
 use super::rules::{BoundaryKind, CONFIG_FILE, Capability, KeyRule, strategy_rules};
 use super::{Mount, MountPattern, MountSource, MountStrategy};
 use crate::error::raise;
@@ -30,7 +30,7 @@ impl Manifest {
         // Looked at once for all mounts: a manifest may have many of both.
         let taken = OnceCell::new();
         let materializes = |path: &str| {
-            let taken = taken.get_or_init(|| TakenPaths::of(self).unwrap_or_default());
+            let taken = taken.get_or_init(|| OccupiedPaths::of(self).unwrap_or_default());
             Ok(taken.is_at_or_above(path))
         };
         for target in targets {

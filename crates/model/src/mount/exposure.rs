@@ -47,7 +47,7 @@ impl Manifest {
             if holds_authority && error.class() == Some(ErrorClass::ValueError) {
                 return raise::value_error("sandbox mount validation failed");
             }
-            error.at_edge(holds_authority)
+            error.redacted_if(holds_authority)
         })
     }
 

@@ -64,22 +64,22 @@ pub(super) fn folded_names(path: &PosixPath) -> Vec<&str> {
 /// The paths at which a manifest puts something, by their names: asking costs as much as the path
 /// that is asked about is long.
 #[derive(Default)]
-pub(super) struct TakenPaths<'m> {
+pub(super) struct OccupiedPaths<'m> {
     root: &'m str,
     /// The first is the root of the file system.
-    places: Vec<TakenNode>,
+    places: Vec<OccupiedNode>,
 }
 
 #[derive(Default)]
-struct TakenNode {
+struct OccupiedNode {
     is_taken: bool,
     inside: HashMap<String, usize>,
 }
 
-impl<'m> TakenPaths<'m> {
+impl<'m> OccupiedPaths<'m> {
     /// The paths of `manifest`.
     pub(super) fn of(manifest: &'m Manifest) -> Result<Self> {
-        let mut paths = Self { root: &manifest.root, places: vec![TakenNode::default()] };
+        let mut paths = Self { root: &manifest.root, places: vec![OccupiedNode::default()] };
         for step in manifest.walk()? {
             let (path, entry) = step?;
             if !is_only_a_folder(entry) {
@@ -97,7 +97,7 @@ impl<'m> TakenPaths<'m> {
             let Some(place) = self.places.get_mut(at) else { return };
             at = *place.inside.entry(name.to_owned()).or_insert(new);
             if at == new {
-                self.places.push(TakenNode::default());
+                self.places.push(OccupiedNode::default());
             }
         }
         if let Some(place) = self.places.get_mut(at) {

@@ -178,7 +178,7 @@ impl Mount {
     ///
     /// As [`check_boundary`](Self::check_boundary) and
     /// [`in_container_config`](Self::in_container_config). Past the edge of a session errors must be
-    /// [redacted](Error::at_edge).
+    /// [redacted](Error::redacted_if).
     pub fn mounting<'a>(&'a self, site: MountSite<'a>, path: PosixPath) -> Result<Mounting<'a>> {
         self.check_boundary(site.manifest, &path, Some(site.backend))?;
         self.check_volume_support(site)?;

@@ -132,15 +132,15 @@ enum EntryClass {
 
 impl SanitizePass<'_> {
     fn sort(&self, entry: &Map<String, Value>) -> EntryClass {
-        let word = entry.get("type").and_then(Value::as_str).unwrap_or_default();
-        if let Some(rules) = source_rules(word) {
+        let tag = entry.get("type").and_then(Value::as_str).unwrap_or_default();
+        if let Some(rules) = source_rules(tag) {
             return EntryClass::Mount(rules);
         }
-        let is_known = self.registry.has_entry(word);
-        let is_builtin = Registry::builtin().has_entry(word);
+        let is_known = self.registry.has_entry(tag);
+        let is_builtin = Registry::builtin().has_entry(tag);
         match entry.contains_key("mount_strategy") && !is_builtin {
             true => EntryClass::ForeignMount { is_known },
-            false if word == "dir" || !is_known => EntryClass::Folder,
+            false if tag == "dir" || !is_known => EntryClass::Folder,
             false => EntryClass::Other,
         }
     }
@@ -232,23 +232,23 @@ impl SanitizePass<'_> {
         source: &SourceRules,
         breaks_s3fs: bool,
     ) -> Result<()> {
-        let word = strategy.get("type").and_then(Value::as_str).map(str::to_owned);
-        let Some(word) = word else {
+        let tag = strategy.get("type").and_then(Value::as_str).map(str::to_owned);
+        let Some(tag) = tag else {
             strategy.insert("type".to_owned(), Value::Null);
             self.redacted = true;
             self.pattern(strategy, source, "")?;
             self.keep(strategy, |field| field == "type");
             return Ok(());
         };
-        if word == "blaxel_cloud_bucket" && breaks_s3fs {
+        if tag == "blaxel_cloud_bucket" && breaks_s3fs {
             return Err(refused(
                 "sandbox manifest cloud mount configuration contains an s3fs option delimiter",
             ));
         }
-        let Some(StrategyRules { fields, opaque, .. }) = strategy_rules(&word) else {
+        let Some(StrategyRules { fields, opaque, .. }) = strategy_rules(&tag) else {
             return Err(refused("sandbox manifest mount strategy has an unknown type"));
         };
-        if self.registry.has_own_mount_strategy(&word) {
+        if self.registry.has_own_mount_strategy(&tag) {
             return Err(refused("custom mount strategies cannot be restored safely"));
         }
         self.keep(strategy, |field| field == "type" || fields.contains(&field));
@@ -259,7 +259,7 @@ impl SanitizePass<'_> {
             };
             self.take(strategy, field, empty, is_truthy);
         }
-        self.pattern(strategy, source, &word)
+        self.pattern(strategy, source, &tag)
     }
 
     fn pattern(
@@ -275,15 +275,15 @@ impl SanitizePass<'_> {
                 return Err(refused("sandbox manifest mount pattern has an invalid shape"));
             }
         };
-        let word = pattern.get("type").and_then(Value::as_str).map(str::to_owned);
-        if word.is_none() {
+        let tag = pattern.get("type").and_then(Value::as_str).map(str::to_owned);
+        if tag.is_none() {
             pattern.insert("type".to_owned(), Value::Null);
             self.redacted = true;
         }
         // What the program finds by itself must be allowed again, although nothing is taken out.
-        let capability = capability_of(source.mount_type, strategy_type, word.as_deref());
+        let capability = capability_of(source.mount_type, strategy_type, tag.as_deref());
         self.redacted |= capability.is_some_and(|capability| capability.discovers);
-        let fields = match word.as_deref().map(pattern_fields) {
+        let fields = match tag.as_deref().map(pattern_fields) {
             Some(Some(fields)) => fields,
             Some(None) => {
                 return Err(refused("sandbox manifest mount pattern has an unknown type"));
@@ -300,7 +300,7 @@ impl SanitizePass<'_> {
             self.note_file(&file, wrong)?;
         }
         self.extra_args(pattern)?;
-        self.options(pattern, source, word.as_deref());
+        self.options(pattern, source, tag.as_deref());
         self.keep(pattern, |field| field == "type" || fields.contains(&field));
         Ok(())
     }
@@ -359,9 +359,9 @@ impl SanitizePass<'_> {
             let Some(entry) = entry.as_object_mut() else { continue };
             let path = folder.join(&PosixPath::new(name));
             let absolute = absolute_path(self.root, path.as_str());
-            let word = entry.get("type").and_then(Value::as_str).unwrap_or_default();
-            if !is_only_a_folder(word, entry) {
-                let (is_file, is_named) = (word == "file", self.files.contains(&absolute));
+            let tag = entry.get("type").and_then(Value::as_str).unwrap_or_default();
+            if !is_only_a_folder(tag, entry) {
+                let (is_file, is_named) = (tag == "file", self.files.contains(&absolute));
                 if self.names_something_in(&absolute) || is_named && !is_file {
                     return Err(refused(
                         "sandbox manifest credential-file source cannot be restored safely",
@@ -438,8 +438,8 @@ fn is_truthy(value: &Value) -> bool {
     }
 }
 
-fn is_only_a_folder(word: &str, entry: &Map<String, Value>) -> bool {
-    match word {
+fn is_only_a_folder(tag: &str, entry: &Map<String, Value>) -> bool {
+    match tag {
         "dir" => true,
         "local_dir" => entry.get("src").is_none_or(Value::is_null),
         _ => false,

@@ -123,11 +123,11 @@ impl FromInput for MountStrategy {
             let message = "mount strategy payload must be a MountStrategyBase or object payload";
             return Err(input.wrong_type("model_type", message.to_owned()));
         };
-        let Some(word) = map.get("type").and_then(Value::as_str) else {
+        let Some(tag) = map.get("type").and_then(Value::as_str) else {
             let message = "mount strategy payload must include a string `type` field";
             return Err(input.without_type(message));
         };
-        input.registry().mount_strategies().read(input, word, "mount strategy")
+        input.registry().mount_strategies().read(input, tag, "mount strategy")
     }
 }
 

@@ -82,7 +82,7 @@ fn masked(address: IpAddr, prefix: u8) -> IpAddr {
 
 /// A place that a name leads to only where somebody said so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PrivatePlace {
+pub enum SpecialAddress {
     /// Where clouds tell a machine who it is: reached by its very address only.
     Metadata,
     /// The machine itself.
@@ -91,7 +91,7 @@ pub enum PrivatePlace {
     Other(&'static str),
 }
 
-impl PrivatePlace {
+impl SpecialAddress {
     /// What it is, in words.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -109,59 +109,59 @@ const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)
 /// Why an address is not simply a place of the public network; `None` if it is one.
 ///
 /// ```
-/// use bastide_model::policy::private_place;
+/// use bastide_model::policy::special_address;
 ///
-/// assert!(private_place("93.184.216.34".parse().unwrap()).is_none());
-/// assert!(private_place("64:ff9b::a00:1".parse().unwrap()).is_some());
+/// assert!(special_address("93.184.216.34".parse().unwrap()).is_none());
+/// assert!(special_address("64:ff9b::a00:1".parse().unwrap()).is_some());
 /// ```
 #[must_use]
-pub fn private_place(address: IpAddr) -> Option<PrivatePlace> {
+pub fn special_address(address: IpAddr) -> Option<SpecialAddress> {
     match address {
         IpAddr::V4(v4) => private_v4(v4),
         IpAddr::V6(v6) => private_v6(v6),
     }
 }
 
-fn private_v4(v4: Ipv4Addr) -> Option<PrivatePlace> {
+fn private_v4(v4: Ipv4Addr) -> Option<SpecialAddress> {
     let [a, b, c, _] = v4.octets();
     let place = match (a, b, c) {
-        _ if v4 == METADATA_V4 => PrivatePlace::Metadata,
-        (127, ..) => PrivatePlace::Loopback,
-        (0, ..) => PrivatePlace::Other("unspecified"),
-        (10, ..) | (172, 16..=31, _) | (192, 168, _) => PrivatePlace::Other("private"),
-        (169, 254, _) => PrivatePlace::Other("link-local"),
-        (100, 64..=127, _) => PrivatePlace::Other("of a carrier's translation"),
-        (192, 0, 0) | (192, 88, 99) => PrivatePlace::Other("of a protocol"),
-        (198, 18..=19, _) => PrivatePlace::Other("for measurements"),
-        (192, 0, 2) | (198, 51, 100) | (203, 0, 113) => PrivatePlace::Other("for documentation"),
-        (224..=239, ..) => PrivatePlace::Other("multicast"),
-        (240..=255, ..) => PrivatePlace::Other("reserved"),
+        _ if v4 == METADATA_V4 => SpecialAddress::Metadata,
+        (127, ..) => SpecialAddress::Loopback,
+        (0, ..) => SpecialAddress::Other("unspecified"),
+        (10, ..) | (172, 16..=31, _) | (192, 168, _) => SpecialAddress::Other("private"),
+        (169, 254, _) => SpecialAddress::Other("link-local"),
+        (100, 64..=127, _) => SpecialAddress::Other("of a carrier's translation"),
+        (192, 0, 0) | (192, 88, 99) => SpecialAddress::Other("of a protocol"),
+        (198, 18..=19, _) => SpecialAddress::Other("for measurements"),
+        (192, 0, 2) | (198, 51, 100) | (203, 0, 113) => SpecialAddress::Other("for documentation"),
+        (224..=239, ..) => SpecialAddress::Other("multicast"),
+        (240..=255, ..) => SpecialAddress::Other("reserved"),
         _ => return None,
     };
     Some(place)
 }
 
-fn private_v6(v6: Ipv6Addr) -> Option<PrivatePlace> {
+fn private_v6(v6: Ipv6Addr) -> Option<SpecialAddress> {
     if let Some(inner) = embedded_v4(v6) {
         return private_v4(inner);
     }
     let parts = v6.segments();
     let place = match parts[0] {
-        _ if v6 == METADATA_V6 => PrivatePlace::Metadata,
-        _ if v6.is_loopback() => PrivatePlace::Loopback,
-        _ if v6.is_unspecified() => PrivatePlace::Other("unspecified"),
-        0xfc00..=0xfdff => PrivatePlace::Other("private"),
-        0xfe80..=0xfebf => PrivatePlace::Other("link-local"),
-        0xfec0..=0xfeff => PrivatePlace::Other("site-local"),
-        0xff00..=0xffff => PrivatePlace::Other("multicast"),
+        _ if v6 == METADATA_V6 => SpecialAddress::Metadata,
+        _ if v6.is_loopback() => SpecialAddress::Loopback,
+        _ if v6.is_unspecified() => SpecialAddress::Other("unspecified"),
+        0xfc00..=0xfdff => SpecialAddress::Other("private"),
+        0xfe80..=0xfebf => SpecialAddress::Other("link-local"),
+        0xfec0..=0xfeff => SpecialAddress::Other("site-local"),
+        0xff00..=0xffff => SpecialAddress::Other("multicast"),
         // NAT64 prefixes of a network's own, whose form nobody outside knows.
-        0x0064 if parts[1] == 0xff9b => PrivatePlace::Other("of a translation"),
-        0x0100 => PrivatePlace::Other("of no place"),
-        0x2001 if parts[1] == 0x0db8 => PrivatePlace::Other("for documentation"),
-        0x3fff if parts[1] < 0x1000 => PrivatePlace::Other("for documentation"),
-        0x2001 if parts[1] < 0x0200 => PrivatePlace::Other("of a protocol"),
+        0x0064 if parts[1] == 0xff9b => SpecialAddress::Other("of a translation"),
+        0x0100 => SpecialAddress::Other("of no place"),
+        0x2001 if parts[1] == 0x0db8 => SpecialAddress::Other("for documentation"),
+        0x3fff if parts[1] < 0x1000 => SpecialAddress::Other("for documentation"),
+        0x2001 if parts[1] < 0x0200 => SpecialAddress::Other("of a protocol"),
         0x2000..=0x3fff => return None,
-        _ => PrivatePlace::Other("reserved"),
+        _ => SpecialAddress::Other("reserved"),
     };
     Some(place)
 }
@@ -217,15 +217,15 @@ mod tests {
             "4000::1",
         ] {
             let address: IpAddr = private.parse().unwrap();
-            assert!(private_place(address).is_some(), "{private}");
+            assert!(special_address(address).is_some(), "{private}");
         }
         for public in ["1.1.1.1", "2606:4700::1111", "64:ff9b::101:101", "::ffff:1.1.1.1"] {
             let address: IpAddr = public.parse().unwrap();
-            assert_eq!(private_place(address), None, "{public}");
+            assert_eq!(special_address(address), None, "{public}");
         }
         assert_eq!(
-            private_place("64:ff9b::a9fe:a9fe".parse().unwrap()),
-            Some(PrivatePlace::Metadata)
+            special_address("64:ff9b::a9fe:a9fe".parse().unwrap()),
+            Some(SpecialAddress::Metadata)
         );
     }
 }

@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn comes_before_the_floors_question() {
         let floor = policy("rules:\n- ask: a.org\n  http: [{methods: [POST]}]\n");
-        let own = policy("rules:\n- allow: a.org\n").on_floor(&floor);
+        let own = policy("rules:\n- allow: a.org\n").with_floor(&floor);
         assert_eq!(verdict(&own, "POST", "/x"), Verdict::Ask);
         let own = own.approve("a.org", 443, Some(("POST", "/x"))).unwrap();
         assert_eq!(verdict(&own, "POST", "/x"), Verdict::Allow);

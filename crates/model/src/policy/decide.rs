@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::address::{PrivatePlace, private_place};
+use super::address::{SpecialAddress, special_address};
 use super::host::{Host, HostPattern};
 use super::path::{NormalPath, text_fits};
 use super::rule::{Action, HttpMatch, Protocol, Rule};
@@ -59,7 +59,7 @@ impl Verdict {
 /// Why something was decided as it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each is its word on record")]
-pub enum Why {
+pub enum DecisionReason {
     NoRule,
     Rule,
     Floor,
@@ -77,7 +77,7 @@ pub enum Why {
     EgressLost,
 }
 
-impl Why {
+impl DecisionReason {
     /// The word on record.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -101,7 +101,7 @@ impl Why {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for DecisionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -109,7 +109,7 @@ impl fmt::Display for Why {
 
 /// Why a rule did not decide, or that it did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fit {
+pub enum RuleMatch {
     /// It decided.
     Decides,
     /// It may decide a request of this connection.
@@ -126,7 +126,7 @@ pub enum Fit {
     Unread,
 }
 
-impl Fit {
+impl RuleMatch {
     /// In words.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -148,7 +148,7 @@ pub struct Explanation {
     /// What becomes of it.
     pub verdict: Verdict,
     /// Why.
-    pub why: Why,
+    pub why: DecisionReason,
     /// The rule that decided, counted from 0 in [`Policy::rules`]. For a connection that is opened because of its
     /// requests: the first rule that may allow one.
     pub rule: Option<usize>,
@@ -157,7 +157,7 @@ pub struct Explanation {
     /// Whether its requests are read and decided one by one.
     pub read: bool,
     /// The rules that were looked at, in order.
-    pub looked_at: Vec<Fit>,
+    pub looked_at: Vec<RuleMatch>,
     /// The names of secrets that the decided request is given or may carry.
     pub secrets: Vec<String>,
 }
@@ -173,7 +173,7 @@ impl Policy {
         let protocol = self.protocol_of(flow.host, flow.port);
         let mut found = Explanation {
             verdict: Verdict::Deny,
-            why: Why::NoRule,
+            why: DecisionReason::NoRule,
             rule: None,
             protocol,
             read: protocol == Protocol::Http,
@@ -196,18 +196,18 @@ impl Policy {
         for (index, rule) in self.rules.iter().enumerate() {
             let fit = fit_connection(rule, flow, found.protocol);
             found.looked_at.push(fit);
-            if fit == Fit::Unread {
+            if fit == RuleMatch::Unread {
                 (found.verdict, found.rule) = (Verdict::Deny, Some(index));
                 found.why = self.why(found.rule);
                 return;
             }
-            if !matches!(fit, Fit::Decides | Fit::ByRequest) {
+            if !matches!(fit, RuleMatch::Decides | RuleMatch::ByRequest) {
                 continue;
             }
             found.read |= rule.is_read() && (found.protocol == Protocol::Tls || !rule.cache)
                 || rule.is_about_requests()
                 || !rule.inject.is_empty();
-            if fit == Fit::ByRequest {
+            if fit == RuleMatch::ByRequest {
                 if rule.action != Action::Deny {
                     could = could.or(Some(index));
                 }
@@ -237,23 +237,23 @@ impl Policy {
         found.read = true;
         for (index, rule) in self.rules.iter().enumerate() {
             let mut fit = fit_connection(rule, flow, found.protocol);
-            if matches!(fit, Fit::Decides | Fit::ByRequest) {
+            if matches!(fit, RuleMatch::Decides | RuleMatch::ByRequest) {
                 let about_paths = rule.http.iter().any(|http| !http.paths.is_empty());
                 if about_paths && request.path.is_ambiguous() {
-                    found.looked_at.push(Fit::Decides);
-                    (found.why, found.rule) = (Why::BadRequest, Some(index));
+                    found.looked_at.push(RuleMatch::Decides);
+                    (found.why, found.rule) = (DecisionReason::BadRequest, Some(index));
                     return;
                 }
                 let meant =
                     rule.http.is_empty() || rule.http.iter().any(|http| http_fits(http, request));
-                fit = if meant { Fit::Decides } else { Fit::OtherRequest };
+                fit = if meant { RuleMatch::Decides } else { RuleMatch::OtherRequest };
             }
             found.looked_at.push(fit);
-            if fit == Fit::Unread {
+            if fit == RuleMatch::Unread {
                 (found.rule, found.why) = (Some(index), self.why(Some(index)));
                 return;
             }
-            if fit == Fit::Decides {
+            if fit == RuleMatch::Decides {
                 found.verdict = match rule.action {
                     Action::Allow => Verdict::Allow,
                     Action::Deny => Verdict::Deny,
@@ -266,11 +266,11 @@ impl Policy {
         }
     }
 
-    fn why(&self, rule: Option<usize>) -> Why {
+    fn why(&self, rule: Option<usize>) -> DecisionReason {
         match rule.and_then(|index| self.rules.get(index)) {
-            None => Why::NoRule,
-            Some(rule) if rule.floor => Why::Floor,
-            Some(_) => Why::Rule,
+            None => DecisionReason::NoRule,
+            Some(rule) if rule.floor => DecisionReason::Floor,
+            Some(_) => DecisionReason::Rule,
         }
     }
 
@@ -304,7 +304,7 @@ impl Policy {
 
     /// Whether some rule could allow something to a name, so that it is given an address.
     #[must_use]
-    pub fn could_reach(&self, name: &str) -> bool {
+    pub fn may_allow_name(&self, name: &str) -> bool {
         let host = Host::Name(name.to_owned());
         self.rules.iter().enumerate().any(|(index, rule)| {
             let meant = rule.action != Action::Deny && fits_host(rule, &host);
@@ -325,16 +325,16 @@ impl Policy {
         address: IpAddr,
         is_own: bool,
     ) -> Result<(), &'static str> {
-        let place = match private_place(address) {
+        let place = match special_address(address) {
             Some(place) => place,
-            None if is_own => PrivatePlace::Other("of this machine"),
+            None if is_own => SpecialAddress::Other("of this machine"),
             None => return Ok(()),
         };
         let rule = rule.and_then(|index| self.rules.get(index));
         let names = |pattern: &HostPattern| match pattern {
             HostPattern::Addresses(network) => {
                 network.contains(address)
-                    && (place != PrivatePlace::Metadata || network.is_single())
+                    && (place != SpecialAddress::Metadata || network.is_single())
             }
             _ => false,
         };
@@ -345,7 +345,7 @@ impl Policy {
             }
             Host::Address(_) => false,
         };
-        let private = rule.is_some_and(|rule| rule.private) && place != PrivatePlace::Metadata;
+        let private = rule.is_some_and(|rule| rule.private) && place != SpecialAddress::Metadata;
         if named || mapped || private { Ok(()) } else { Err(place.as_str()) }
     }
 }
@@ -370,22 +370,22 @@ fn is_stepped_over_unread(rule: &Rule) -> bool {
 }
 
 /// Whether a rule decides a connection, leaving requests aside.
-fn fit_connection(rule: &Rule, flow: &Flow<'_>, protocol: Protocol) -> Fit {
+fn fit_connection(rule: &Rule, flow: &Flow<'_>, protocol: Protocol) -> RuleMatch {
     if !fits_host(rule, flow.host) {
-        Fit::OtherHost
+        RuleMatch::OtherHost
     } else if !rule.fits_port(flow.port) {
-        Fit::OtherPort
+        RuleMatch::OtherPort
     } else if protocol == Protocol::Tcp && is_stepped_over_unread(rule) {
-        Fit::Unread
+        RuleMatch::Unread
     } else if rule.protocol_on(flow.port).is_some_and(|wanted| wanted != protocol) {
-        Fit::OtherProtocol
+        RuleMatch::OtherProtocol
     } else if rule.is_about_requests() && protocol == Protocol::Tcp {
         // Bytes have no requests.
-        Fit::OtherProtocol
+        RuleMatch::OtherProtocol
     } else if rule.is_about_requests() {
-        Fit::ByRequest
+        RuleMatch::ByRequest
     } else {
-        Fit::Decides
+        RuleMatch::Decides
     }
 }
 

@@ -16,9 +16,9 @@ pub struct NormalPath {
 
 /// A path that has no normal form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BadPath(&'static str);
+pub struct InvalidPath(&'static str);
 
-impl BadPath {
+impl InvalidPath {
     /// Why.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -26,7 +26,7 @@ impl BadPath {
     }
 }
 
-impl fmt::Display for BadPath {
+impl fmt::Display for InvalidPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
@@ -47,11 +47,12 @@ impl NormalPath {
     /// # Errors
     ///
     /// If it does not begin with a slash, leaves the root, or has a character that servers read in different ways.
-    pub fn parse(raw: &str) -> Result<Self, BadPath> {
+    pub fn parse(raw: &str) -> Result<Self, InvalidPath> {
         if raw.len() > MAX_PATH {
-            return Err(BadPath("the path is too long"));
+            return Err(InvalidPath("the path is too long"));
         }
-        let rest = raw.strip_prefix('/').ok_or(BadPath("the path does not begin with a slash"))?;
+        let rest =
+            raw.strip_prefix('/').ok_or(InvalidPath("the path does not begin with a slash"))?;
         let mut is_ambiguous = false;
         let mut segments: Vec<String> = Vec::new();
         let mut ends_open = false;
@@ -61,7 +62,7 @@ impl NormalPath {
             match segment.as_str() {
                 "." => ends_open = true,
                 ".." => {
-                    segments.pop().ok_or(BadPath("the path leaves the root"))?;
+                    segments.pop().ok_or(InvalidPath("the path leaves the root"))?;
                     ends_open = true;
                 }
                 _ => segments.push(segment),
@@ -91,7 +92,7 @@ impl NormalPath {
 }
 
 /// One segment in its normal form.
-fn decoded(raw: &str, is_ambiguous: &mut bool) -> Result<String, BadPath> {
+fn decoded(raw: &str, is_ambiguous: &mut bool) -> Result<String, InvalidPath> {
     let mut segment = String::with_capacity(raw.len());
     let mut bytes = raw.bytes();
     while let Some(byte) = bytes.next() {
@@ -100,15 +101,15 @@ fn decoded(raw: &str, is_ambiguous: &mut bool) -> Result<String, BadPath> {
                 let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
                 let (high, low) = (digit(bytes.next()), digit(bytes.next()));
                 let (Some(high), Some(low)) = (high, low) else {
-                    return Err(BadPath("a percent sign is not followed by two digits"));
+                    return Err(InvalidPath("a percent sign is not followed by two digits"));
                 };
                 let value = high * 16 + low;
-                let value = u8::try_from(value).map_err(|_| BadPath("a digit is none"))?;
+                let value = u8::try_from(value).map_err(|_| InvalidPath("a digit is none"))?;
                 match value {
                     b'-' | b'.' | b'_' | b'~' => segment.push(char::from(value)),
                     _ if value.is_ascii_alphanumeric() => segment.push(char::from(value)),
                     0..=0x1f | 0x7f | b'\\' => {
-                        return Err(BadPath("the path has an encoded control or backslash"));
+                        return Err(InvalidPath("the path has an encoded control or backslash"));
                     }
                     _ => {
                         *is_ambiguous |= matches!(value, b'/' | b';' | b'%');
@@ -117,10 +118,10 @@ fn decoded(raw: &str, is_ambiguous: &mut bool) -> Result<String, BadPath> {
                 }
             }
             0..=0x20 | 0x7f..=0xff => {
-                return Err(BadPath("the path has a character that must be encoded"));
+                return Err(InvalidPath("the path has a character that must be encoded"));
             }
-            b'\\' => return Err(BadPath("the path has a backslash")),
-            b'?' | b'#' => return Err(BadPath("the path has a query or a fragment")),
+            b'\\' => return Err(InvalidPath("the path has a backslash")),
+            b'?' | b'#' => return Err(InvalidPath("the path has a query or a fragment")),
             b';' => {
                 *is_ambiguous = true;
                 segment.push(';');
@@ -130,7 +131,7 @@ fn decoded(raw: &str, is_ambiguous: &mut bool) -> Result<String, BadPath> {
     }
     // Some servers drop parameters before they look for dots.
     if segment.contains(';') && matches!(segment.split(';').next(), Some("." | "..")) {
-        return Err(BadPath("the path has a dot segment with parameters"));
+        return Err(InvalidPath("the path has a dot segment with parameters"));
     }
     Ok(segment)
 }

@@ -18,18 +18,18 @@ pub const PRESETS: [(&str, &str); 7] = [
 
 /// A place that a preset stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PresetPlace {
+pub struct PresetHost {
     /// The host.
     pub host: HostPattern,
     /// Its port, if not the usual ones.
     pub port: Option<u16>,
     /// How connections to that port are understood.
     pub protocol: Option<Protocol>,
-    /// Whether this machine's settings name it, so that it may be a private place.
+    /// Whether this machine's settings name it, or its name service leads there, so that it may be a private place.
     pub configured: bool,
 }
 
-impl PresetPlace {
+impl PresetHost {
     /// The place that a URL leads to; `None` if it leads to none by HTTP.
     #[must_use]
     pub fn of_url(url: &str, configured: bool) -> Option<Self> {
@@ -61,12 +61,12 @@ impl Policy {
     /// If a preset is unknown, or stands for nothing here.
     pub fn with_presets(
         &self,
-        mut resolve: impl FnMut(&str) -> Option<Vec<PresetPlace>>,
+        mut resolve: impl FnMut(&str) -> Option<Vec<PresetHost>>,
     ) -> Result<Self> {
         let mut rules = Vec::new();
         for rule in &self.rules {
             let mut plain = Vec::new();
-            let mut places: Vec<PresetPlace> = Vec::new();
+            let mut places: Vec<PresetHost> = Vec::new();
             for pattern in &rule.hosts {
                 match pattern {
                     HostPattern::Preset(name) => {
@@ -99,8 +99,8 @@ impl Policy {
 }
 
 /// One rule for all places that are alike.
-fn rules_of(rule: &Rule, places: Vec<PresetPlace>, is_kept: bool) -> Vec<Rule> {
-    let mut rules: Vec<(PresetPlace, Rule)> = Vec::new();
+fn rules_of(rule: &Rule, places: Vec<PresetHost>, is_kept: bool) -> Vec<Rule> {
+    let mut rules: Vec<(PresetHost, Rule)> = Vec::new();
     for place in places {
         let alike = rules.iter_mut().find(|(first, _)| {
             first.port == place.port

@@ -115,15 +115,15 @@ fn reads_again_what_it_wrote() {
 fn stands_on_a_floor() {
     let floor = parse("rules:\n- deny: bad.org\nlimits: {connections: 2}\n").unwrap();
     let own = parse("rules:\n- allow: [bad.org, good.org]\n  floor: true\n").unwrap();
-    let both = own.on_floor(&floor);
+    let both = own.with_floor(&floor);
     let decide = |name: &str| {
         let host = Host::parse(name).unwrap();
         let found = both.explain(&Flow { host: &host, port: 443, http: None });
         (found.verdict, found.why)
     };
-    assert_eq!(decide("bad.org"), (Verdict::Deny, Why::Floor));
-    assert_eq!(decide("good.org"), (Verdict::Allow, Why::Rule));
-    assert!(!both.could_reach("bad.org") && both.could_reach("good.org"));
+    assert_eq!(decide("bad.org"), (Verdict::Deny, DecisionReason::Floor));
+    assert_eq!(decide("good.org"), (Verdict::Allow, DecisionReason::Rule));
+    assert!(!both.may_allow_name("bad.org") && both.may_allow_name("good.org"));
     assert_eq!(both.limits.connections, 2);
 }
 
@@ -136,21 +136,21 @@ fn a_floor_is_not_stepped_over_by_reading_nothing() {
     .unwrap();
     let of = |own: &Policy, name: &str, port: u16| {
         let host = Host::parse(name).unwrap();
-        let found = own.on_floor(&floor).explain(&Flow { host: &host, port, http: None });
+        let found = own.with_floor(&floor).explain(&Flow { host: &host, port, http: None });
         (found.verdict, found.why, found.read)
     };
     for (name, port) in [("a.org", 443), ("a.org", 5432), ("c.org", 8080)] {
         let (verdict, why, _) = of(&own, name, port);
-        assert_eq!((verdict, why), (Verdict::Deny, Why::Floor), "{name}:{port}");
+        assert_eq!((verdict, why), (Verdict::Deny, DecisionReason::Floor), "{name}:{port}");
     }
     // What a floor asks about is read as the floor understands it.
-    assert_eq!(of(&own, "b.org", 443), (Verdict::Allow, Why::Floor, true));
+    assert_eq!(of(&own, "b.org", 443), (Verdict::Allow, DecisionReason::Floor, true));
     // What a floor's rule is not about is as it was; what is read is decided by what it says.
-    assert_eq!(of(&own, "c.org", 5432), (Verdict::Allow, Why::Rule, false));
+    assert_eq!(of(&own, "c.org", 5432), (Verdict::Allow, DecisionReason::Rule, false));
     let read = parse("rules:\n- allow: a.org\n- allow: a.org\n  ports: [8443]\n  protocol: tls\n")
         .unwrap();
     for port in [443, 8443] {
-        assert_eq!(of(&read, "a.org", port), (Verdict::Allow, Why::Rule, true));
+        assert_eq!(of(&read, "a.org", port), (Verdict::Allow, DecisionReason::Rule, true));
     }
     // Among one's own rules the later one is one's own word, too.
     let alone = parse("rules:\n- deny: a.org\n  http: [{paths: ['/admin/**']}]\n- allow: a.org\n  ports: [443]\n  protocol: tcp\n").unwrap();
@@ -184,14 +184,14 @@ fn nobody_leads_the_secrets_of_a_floor_elsewhere() {
     led.upstream = parse("upstream: {dns: '10.0.0.53'}\n").unwrap().upstream;
     let other = parse("upstream: {dns: '10.0.0.1'}\n").unwrap();
     assert!(other.check_floor(&led).is_err());
-    assert_eq!(parse("rules: []\n").unwrap().on_floor(&led).upstream, led.upstream);
+    assert_eq!(parse("rules: []\n").unwrap().with_floor(&led).upstream, led.upstream);
 }
 
 #[test]
 fn takes_presets_for_what_the_machine_says() {
     let policy = parse("rules:\n- allow: ['@pip', own.org]\n").unwrap();
     assert_eq!(policy.presets(), ["pip"]);
-    let place = |url: &str| PresetPlace::of_url(url, true).unwrap();
+    let place = |url: &str| PresetHost::of_url(url, true).unwrap();
     let found = policy
         .with_presets(|_| {
             Some(vec![place("https://u:p@mirror.corp/simple"), place("http://[fd00::1]:8081/x")])
@@ -207,14 +207,14 @@ fn takes_presets_for_what_the_machine_says() {
     );
     let unknown = policy.with_presets(|_| None).unwrap_err();
     assert!(unknown.to_string().contains("stands for nothing"), "{unknown}");
-    assert_eq!(PresetPlace::of_url("git+ssh://a.org/x", false), None);
+    assert_eq!(PresetHost::of_url("git+ssh://a.org/x", false), None);
 }
 
 #[test]
 fn keeps_packages_of_presets_that_come_by_tls_and_reads_them() {
     let text = "package_cache: true\nrules:\n- allow: ['@pip', own.org]\n- deny: '@pip'\n";
     let policy = parse(text).unwrap();
-    let place = |url: &str| PresetPlace::of_url(url, true).unwrap();
+    let place = |url: &str| PresetHost::of_url(url, true).unwrap();
     let resolve = |policy: &Policy| {
         let places = vec![place("https://mirror.corp/simple"), place("http://plain.corp:8081/x")];
         policy.with_presets(|_| Some(places.clone())).unwrap()
@@ -296,9 +296,9 @@ fn leads_names_to_private_places_only_where_somebody_says_so() {
 }
 
 /// Numbers that are the same in every run.
-struct Random(u64);
+struct Rng(u64);
 
-impl Random {
+impl Rng {
     fn below(&mut self, most: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -329,8 +329,8 @@ struct Plain {
     globs: Vec<&'static str>,
 }
 
-fn random_rule(random: &mut Random) -> Plain {
-    let some = |random: &mut Random, of: &[&'static str]| {
+fn random_rule(random: &mut Rng) -> Plain {
+    let some = |random: &mut Rng, of: &[&'static str]| {
         let count = random.below(3);
         (0..count).map(|_| random.one(of)).collect::<Vec<_>>()
     };
@@ -443,7 +443,7 @@ fn naive(rules: &[Plain], host: &str, port: u16, method: &str, path: &str) -> &'
 
 #[test]
 fn decides_as_a_second_implementation_does() {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Rng(0x9e37_79b9_7f4a_7c15);
     let mut allowed = 0;
     for _ in 0..10_000 {
         let count = 1 + random.below(5);
@@ -460,7 +460,11 @@ fn decides_as_a_second_implementation_does() {
             let http = HttpRequest { method, path: &normal, query: None, headers: &[] };
             let found = policy.explain(&Flow { host: &host, port, http: Some(http) });
             let expected = naive(&rules, name, port, method, path);
-            let said = if found.why == Why::BadRequest { "bad" } else { found.verdict.as_str() };
+            let said = if found.why == DecisionReason::BadRequest {
+                "bad"
+            } else {
+                found.verdict.as_str()
+            };
             assert_eq!(said, expected, "{text}\n{name}:{port} {method} {path}");
             verdicts.push(found.verdict);
         }
@@ -471,7 +475,7 @@ fn decides_as_a_second_implementation_does() {
             // What is not read has one answer for everything on it.
             assert!(verdicts.iter().all(|v| *v == connection.verdict), "{text}\n{name}:{port}");
         }
-        let unreachable = !policy.could_reach(name) && matches!(host, Host::Name(_));
+        let unreachable = !policy.may_allow_name(name) && matches!(host, Host::Name(_));
         assert!(!unreachable || !could, "{text}\n{name}");
         allowed += usize::from(connection.verdict == Verdict::Allow);
     }

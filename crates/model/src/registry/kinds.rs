@@ -25,8 +25,8 @@ struct Kind<T> {
 
 impl<T: 'static> Kinds<T> {
     pub(crate) fn new(builtin: &[Builtin<T>]) -> Self {
-        let kind = |(word, owner, read): &Builtin<T>| {
-            ((*word).to_owned(), Kind { owner: (*owner).to_owned(), read: Arc::new(*read) })
+        let kind = |(tag, owner, read): &Builtin<T>| {
+            ((*tag).to_owned(), Kind { owner: (*owner).to_owned(), read: Arc::new(*read) })
         };
         Self { known: builtin.iter().map(kind).collect() }
     }
@@ -34,25 +34,25 @@ impl<T: 'static> Kinds<T> {
     /// Adds a type; `taken` words the complaint about the owner of a word that is not free.
     pub(crate) fn add(
         &mut self,
-        word: &str,
+        tag: &str,
         owner: &str,
         read: impl Fn(Input<'_>) -> Checked<T> + Send + Sync + 'static,
         taken: impl FnOnce(&str) -> Error,
     ) -> Result<()> {
-        if word.is_empty() {
+        if tag.is_empty() {
             let message = format!("{owner} must define a non-empty string default for `type`");
             return Err(raise::value_error(message));
         }
-        if let Some(existing) = self.known.get(word) {
+        if let Some(existing) = self.known.get(tag) {
             return Err(taken(&existing.owner));
         }
-        self.known.insert(word.to_owned(), Kind { owner: owner.to_owned(), read: Arc::new(read) });
+        self.known.insert(tag.to_owned(), Kind { owner: owner.to_owned(), read: Arc::new(read) });
         Ok(())
     }
 
     /// Whether there is a type with that word.
-    pub(crate) fn has(&self, word: &str) -> bool {
-        self.known.contains_key(word)
+    pub(crate) fn has(&self, tag: &str) -> bool {
+        self.known.contains_key(tag)
     }
 
     /// The words, sorted.
@@ -60,22 +60,22 @@ impl<T: 'static> Kinds<T> {
         self.known.keys().map(String::as_str)
     }
 
-    /// Reads a value of the type that `word` stands for; `what` names the sort of thing where the
+    /// Reads a value of the type that `tag` stands for; `what` names the sort of thing where the
     /// word stands for none.
-    pub(crate) fn read(&self, input: Input<'_>, word: &str, what: &str) -> Checked<T> {
-        match self.known.get(word) {
+    pub(crate) fn read(&self, input: Input<'_>, tag: &str, what: &str) -> Checked<T> {
+        match self.known.get(tag) {
             Some(kind) => (kind.read)(input),
-            None => Err(self.unknown(input, word, what)),
+            None => Err(self.unknown(input, tag, what)),
         }
     }
 
-    fn unknown(&self, input: Input<'_>, word: &str, what: &str) -> Invalid {
-        if let Some(told) = input.unknown_word("type", word, self.words()) {
+    fn unknown(&self, input: Input<'_>, tag: &str, what: &str) -> Invalid {
+        if let Some(told) = input.unknown_word("type", tag, self.words()) {
             return told;
         }
         let known: Vec<&str> = self.words().collect();
         let known = if known.is_empty() { "<none>".to_owned() } else { known.join(", ") };
-        input.value_error(format!("Unknown {what} type `{word}`. Registered types: {known}"))
+        input.value_error(format!("Unknown {what} type `{tag}`. Registered types: {known}"))
     }
 }
 
@@ -93,6 +93,6 @@ impl<T> Clone for Kinds<T> {
 
 impl<T> fmt::Debug for Kinds<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.known.iter().map(|(word, kind)| (word, &kind.owner))).finish()
+        f.debug_map().entries(self.known.iter().map(|(tag, kind)| (tag, &kind.owner))).finish()
     }
 }

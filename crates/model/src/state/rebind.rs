@@ -69,7 +69,7 @@ impl SessionState {
                  current trusted manifest before resume",
             )),
         };
-        self.manifest = rebound.map_err(|error| error.at_edge(credentials_in_play))?;
+        self.manifest = rebound.map_err(|error| error.redacted_if(credentials_in_play))?;
         self.mount_authority_redacted = false;
         self.mount_authority_rebound = true;
         Ok(self)
@@ -84,7 +84,7 @@ impl SessionState {
     /// details.
     pub fn check_resumable(&self) -> Result<()> {
         self.check_nothing_waits()
-            .map_err(|error| error.at_edge(self.manifest.holds_mount_authority()))
+            .map_err(|error| error.redacted_if(self.manifest.holds_mount_authority()))
     }
 
     fn check_nothing_waits(&self) -> Result<()> {

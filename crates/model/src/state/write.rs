@@ -19,7 +19,7 @@ impl SessionState {
     /// Where the manifest cannot be written without credentials; nothing of them is in the error.
     pub fn serialize(&self, registry: &Registry) -> Result<Value> {
         self.serialized(registry)
-            .map_err(|error| error.at_edge(self.manifest.holds_mount_authority()))
+            .map_err(|error| error.redacted_if(self.manifest.holds_mount_authority()))
     }
 
     fn serialized(&self, registry: &Registry) -> Result<Value> {
@@ -46,7 +46,7 @@ impl SessionState {
     /// As [`serialize`](Self::serialize).
     pub fn dump(&self, registry: &Registry) -> Result<Value> {
         self.write(&self.manifest, registry)
-            .map_err(|error| error.at_edge(self.manifest.holds_mount_authority()))
+            .map_err(|error| error.redacted_if(self.manifest.holds_mount_authority()))
     }
 
     fn write(&self, manifest: &Manifest, registry: &Registry) -> Result<Value> {

@@ -206,7 +206,7 @@ fn reads_and_writes_snapshots_of_its_own() {
     let snapshot: Snapshot = Context::with(&registry).read(&payload).unwrap();
     assert_eq!(snapshot.dump().unwrap(), payload);
     assert_eq!((snapshot.id(), snapshot.type_name()), ("a", "shelf"));
-    assert_eq!(snapshot.place().unwrap(), "<shelf>");
+    assert_eq!(snapshot.location().unwrap(), "<shelf>");
     let Snapshot::Custom(custom) = &snapshot else { panic!("{snapshot:?}") };
     assert_eq!(custom.downcast::<Shelf>().map(|shelf| shelf.row), Some(3));
 

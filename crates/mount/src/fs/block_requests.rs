@@ -127,7 +127,7 @@ impl BlockRequest {
     /// Fetches everything that is waited for.
     pub(super) async fn run(mut self, object: &Object) {
         let blocks = Arc::clone(&self.blocks);
-        let turn = tokio::time::timeout(blocks.patience, blocks.requests.acquire()).await;
+        let turn = tokio::time::timeout(blocks.time_limit, blocks.requests.acquire()).await;
         if !matches!(turn, Ok(Ok(_))) {
             // All others wait for a store that does not answer.
             self.close();

@@ -40,7 +40,7 @@ pub(super) struct Object {
 
 impl Object {
     pub(super) fn new(store: &Store, key: String, meta: ObjectMeta) -> Self {
-        let id = object_id(store.whose(), &key, &meta.version, meta.size);
+        let id = object_id(store.cache_scope(), &key, &meta.version, meta.size);
         Self { key, meta, id }
     }
 
@@ -71,7 +71,7 @@ pub(super) struct Blocks {
     /// Room for requests.
     pub(super) requests: Semaphore,
     /// How long a request may wait for its turn.
-    pub(super) patience: Duration,
+    pub(super) time_limit: Duration,
 }
 
 impl Blocks {
@@ -79,11 +79,11 @@ impl Blocks {
         store: Arc<Store>,
         disk: Option<Arc<Cache>>,
         counters: Arc<Counters>,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Self {
         let (recent, in_flight) = (Mutex::default(), Mutex::default());
         let (streams, requests) = (BlockStreams::default(), Semaphore::new(REQUESTS));
-        Self { store, disk, recent, in_flight, counters, streams, requests, patience }
+        Self { store, disk, recent, in_flight, counters, streams, requests, time_limit }
     }
 
     /// One block of an object.

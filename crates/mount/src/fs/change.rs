@@ -1,5 +1,6 @@
 //! Names that come, go and move.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -7,6 +8,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use rustix::io::Errno;
 
+use super::blocks::Object;
 use super::file::FileNode;
 use super::folders::Entry;
 use super::{Answer, Fs, errno, text};
@@ -20,6 +22,14 @@ const PARALLEL: usize = 8;
 const PAGE: u32 = 1000;
 /// Pages of such a folder before a store is taken to go on for ever: some stores make short ones.
 const MAX_PAGES: usize = 1000;
+
+/// An object of a folder that is moved.
+struct MovedObject {
+    from: String,
+    to: String,
+    size: u64,
+    version: Arc<str>,
+}
 
 /// Two ends of a rename.
 struct RenameEnds<'a> {
@@ -177,7 +187,7 @@ impl Fs {
         }
         let ends = RenameEnds { from: (folder, text(name)?), to: (new_folder, text(new_name)?) };
         self.key_in(new_folder, ends.to.1)?;
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let source = self.entry(folder, ends.from.1).await?.ok_or(Errno::NOENT)?;
         let target = self.entry(new_folder, ends.to.1).await?;
         if flags & RENAME_NOREPLACE != 0 && target.is_some() {
@@ -190,7 +200,7 @@ impl Fs {
             (Entry::Folder, Some(Entry::File(_))) => Err(Errno::NOTDIR),
             (Entry::File(meta), _) => {
                 let _still = self.moving.read().await;
-                self.move_file(&ends, meta, asked, target.is_some()).await
+                self.move_file(&ends, meta, requested_at, target.is_some()).await
             }
             (Entry::Folder, _) => {
                 let _alone = self.moving.write().await;
@@ -203,13 +213,13 @@ impl Fs {
         Ok(Reply::Empty)
     }
 
-    /// Moves a file, of which the store said `meta` to whoever asked at `asked`. If the store refuses, both names are what
+    /// Moves a file, of which the store said `meta` to whoever asked at `requested_at`. If the store refuses, both names are what
     /// they were.
     async fn move_file(
         &self,
         ends: &RenameEnds<'_>,
         meta: &ObjectMeta,
-        asked: Instant,
+        requested_at: Instant,
         replaces: bool,
     ) -> Result<(), Errno> {
         let replaced = if replaces { self.child_file(ends.to.0, ends.to.1) } else { None };
@@ -243,7 +253,7 @@ impl Fs {
             }
         } else {
             // Somebody may have stored it since: a copy of that is as long as that.
-            let size = file.heard_since(asked).map_or(meta.size, |heard| heard.size);
+            let size = file.meta_since(requested_at).map_or(meta.size, |heard| heard.size);
             // Programs that are told so copy it themselves.
             if size > self.store.largest_copy() {
                 return Err(Errno::XDEV);
@@ -289,40 +299,73 @@ impl Fs {
         }
         let from = format!("{}/", self.key_in(ends.from.0, ends.from.1)?);
         let to = format!("{}/", self.key_in(ends.to.0, ends.to.1)?);
-        let objects = self.everything_below(&from, &to).await?;
-        let copied = self.copy_all(&objects).await;
-        if copied.is_err() {
-            // What was copied must not look like a folder that somebody made.
-            let copies = objects.iter().map(|(_, to, _)| to.as_str()).collect();
-            let _ = self.delete_all(copies).await;
-            return copied;
+        // Somebody else may have made it since its folder was listed: copies would come in the place of what is in there.
+        let there = self.store.list(&to, true, None, 2).await.map_err(|fault| fault.errno())?;
+        if there.objects.iter().any(|(key, _)| *key != to) {
+            self.folders().forget(ends.to.0);
+            return Err(Errno::NOTEMPTY);
         }
+        let objects = self.everything_below(&from, &to).await?;
+        let copies = match self.copy_all(&objects).await {
+            Ok(copies) => copies,
+            Err(errno) => {
+                // What was copied must not look like a folder that somebody made.
+                let copies = objects.iter().map(|object| object.to.as_str()).collect();
+                let _ = self.delete_all(copies).await;
+                return Err(errno);
+            }
+        };
+        let name: Arc<str> = ends.to.1.into();
+        // Whoever reads goes on with the copies, before there is nothing else.
+        self.read_from_copies(node, (ends.to.0, &name), &objects, &copies);
         let deleted =
-            self.delete_all(objects.iter().map(|(from, _, _)| from.as_str()).collect()).await;
+            self.delete_all(objects.iter().map(|object| object.from.as_str()).collect()).await;
         if deleted.is_err() {
             // Some have both names now, and others one of them.
+            self.tree().rename(node, ends.from.0, &ends.from.1.into());
             self.folders().forget_everything();
+            for (_, file) in self.tree().files_below(node) {
+                file.invalidate();
+            }
             return deleted;
         }
-        let name: Arc<str> = ends.to.1.into();
         self.folders().removed(ends.from.0, ends.from.1);
         self.folders().stored(ends.to.0, &name, Entry::Folder);
         // Copies have versions of their own.
         self.folders().forget_everything();
-        for (_, file) in self.tree().files_below(node) {
-            file.doubt();
-        }
-        let mut tree = self.tree();
-        tree.rename(node, ends.to.0, &name);
-        tree.record().map_err(|error| errno(&error))
+        self.tree().record().map_err(|error| errno(&error))
     }
 
-    /// Each object below a folder: its key, the key it gets, and its size.
-    async fn everything_below(
+    /// Gives a folder the name that its copy has, and whatever is known or open of the files below their copies.
+    fn read_from_copies(
         &self,
-        from: &str,
-        to: &str,
-    ) -> Result<Vec<(String, String, u64)>, Errno> {
+        folder: u64,
+        to: (u64, &Arc<str>),
+        objects: &[MovedObject],
+        copies: &[ObjectMeta],
+    ) {
+        let copies: HashMap<_, _> = objects
+            .iter()
+            .zip(copies)
+            .map(|(object, copy)| (object.to.as_str(), (object, copy)))
+            .collect();
+        // Held all the while, so that nobody opens one under its old name any more.
+        let mut tree = self.tree();
+        tree.rename(folder, to.0, to.1);
+        for (node, file) in tree.files_below(folder) {
+            let key = tree.path(node).map(|path| format!("{}{path}", self.root));
+            let Some((object, copy)) = key.as_deref().and_then(|key| copies.get(key)) else {
+                file.invalidate();
+                continue;
+            };
+            file.was_moved(&object.version, copy);
+            let copy = Object::new(&self.store, object.to.clone(), (*copy).clone());
+            self.handles.moved(node, &object.version, copy);
+        }
+    }
+
+    /// Each object below a folder, with the key it gets.
+    async fn everything_below(&self, from: &str, to: &str) -> Result<Vec<MovedObject>, Errno> {
         let mut objects = Vec::new();
         let mut token: Option<String> = None;
         for _ in 0..MAX_PAGES {
@@ -337,7 +380,8 @@ impl Fs {
                 {
                     return Err(Errno::XDEV);
                 }
-                objects.push((key, new, meta.size));
+                let ObjectMeta { size, version, .. } = meta;
+                objects.push(MovedObject { from: key, to: new, size, version });
             }
             if objects.len() > MAX_MOVED || (page.next.is_some() && page.next == token) {
                 return Err(Errno::XDEV);
@@ -350,14 +394,15 @@ impl Fs {
         Err(Errno::XDEV)
     }
 
-    async fn copy_all(&self, objects: &[(String, String, u64)]) -> Result<(), Errno> {
+    /// Copies all of them; the copies, in their order.
+    async fn copy_all(&self, objects: &[MovedObject]) -> Result<Vec<ObjectMeta>, Errno> {
         let mut copies = Vec::with_capacity(objects.len());
-        for (from, to, size) in objects {
+        for MovedObject { from, to, size, .. } in objects {
             copies.push(async move {
-                self.store.copy(from, to, *size).await.map(drop).map_err(|fault| fault.errno())
+                self.store.copy(from, to, *size).await.map_err(|fault| fault.errno())
             });
         }
-        futures::stream::iter(copies).buffer_unordered(PARALLEL).try_collect().await
+        futures::stream::iter(copies).buffered(PARALLEL).try_collect().await
     }
 
     async fn delete_all(&self, keys: Vec<&str>) -> Result<(), Errno> {

@@ -3,19 +3,20 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use rustix::io::Errno;
 
-use super::blocks::{AccessPattern, Object, RUN, ReadAhead};
+use super::blocks::{AccessPattern, Object, RUN};
 use super::file::FileNode;
 use super::handles::Handle;
 use super::upload::MAX_FILE;
 use super::{Answer, Fs, errno, text};
 use crate::cache::BLOCK;
 use crate::fuse::abi::{OPEN_KEEP_CACHE, Reply};
+use crate::store::ObjectMeta;
 
 const WRITES: u32 = 0o3;
 const EXCLUSIVE: u32 = 0o200;
@@ -42,7 +43,9 @@ impl Fs {
         } else if file.needs_asking() {
             self.refresh_to_open(node, file).await?;
         }
-        let key = self.key(node)?;
+        // Until it is in the table, so that whoever moves its folder either finds it there or has moved it.
+        let tree = self.tree();
+        let path = tree.path(node).ok_or(Errno::STALE)?;
         let mut state = file.state();
         let stored = state.stored.clone().filter(|_| state.local.is_none());
         let version = stored.as_ref().map(|meta| Arc::clone(&meta.version));
@@ -51,14 +54,11 @@ impl Fs {
             state.in_kernel = version;
         }
         drop(state);
+        let key = format!("{}{path}", self.root);
         let object = stored.map(|meta| Object::new(&self.store, key, meta));
-        let handle = self.handle(node, file, object);
+        let handle = self.handles.open_file(Handle::new(node, Arc::clone(file), object));
+        drop(tree);
         Ok(Reply::Opened { handle, flags: if keep { OPEN_KEEP_CACHE } else { 0 } })
-    }
-
-    fn handle(&self, node: u64, file: &Arc<FileNode>, object: Option<Object>) -> u64 {
-        let ahead = Mutex::new(ReadAhead::default());
-        self.handles.open_file(Handle { node, file: Arc::clone(file), object, ahead })
     }
 
     /// Whoever opens a file gets what the store has, as far as that is believed.
@@ -71,7 +71,7 @@ impl Fs {
         if fresh {
             return Ok(());
         }
-        self.ask_again(node, file).await
+        self.revalidate(node, file).await
     }
 
     pub(super) async fn create(&self, folder: u64, name: &[u8], flags: u32) -> Answer {
@@ -92,7 +92,7 @@ impl Fs {
             self.folders().pending(folder, &name);
         }
         drop(content);
-        let handle = self.handle(node, &file, None);
+        let handle = self.handles.open_file(Handle::new(node, Arc::clone(&file), None));
         Ok(Reply::Created { entry: self.attributes(node)?, handle })
     }
 
@@ -136,10 +136,33 @@ impl Fs {
                 return read_local(file, offset, size).map(|data| Reply::Data(vec![data]));
             }
         }
-        let object = handle.object.as_ref().ok_or(Errno::IO)?;
+        let mut object = handle.object().ok_or(Errno::IO)?;
+        loop {
+            let failed = match self.read_stored(&handle, &object, offset, size).await {
+                Ok(chunks) => return Ok(Reply::Data(chunks)),
+                Err(errno) => errno,
+            };
+            // Its folder was moved meanwhile: the store has the same under another key.
+            let now = handle.object().ok_or(Errno::IO)?;
+            if failed != Errno::STALE || now.key == object.key {
+                self.note_failure(&handle, failed);
+                return Err(failed);
+            }
+            object = now;
+        }
+    }
+
+    /// Reads a version of a file from the store.
+    async fn read_stored(
+        &self,
+        handle: &Handle,
+        object: &Object,
+        offset: u64,
+        size: u32,
+    ) -> Result<Vec<Bytes>, Errno> {
         let end = object.meta.size.min(offset.saturating_add(u64::from(size)));
         if offset >= end {
-            return Ok(Reply::Data(Vec::new()));
+            return Ok(Vec::new());
         }
         if offset == 0 {
             self.note_small_read(handle.node, object.meta.size);
@@ -156,8 +179,7 @@ impl Fs {
         let mut chunks = Vec::with_capacity(2);
         let mut at = offset;
         while at < end {
-            let block = self.blocks.read(object, at / BLOCK).await;
-            let block = block.inspect_err(|errno| self.note_failure(&handle, *errno))?;
+            let block = self.blocks.read(object, at / BLOCK).await?;
             let from = usize::try_from(at % BLOCK).unwrap_or(0);
             let length = usize::try_from((end - at).min(BLOCK)).unwrap_or(0);
             let to = block.len().min(from + length);
@@ -167,7 +189,7 @@ impl Fs {
             chunks.push(block.slice(from..to));
             at += (to - from) as u64;
         }
-        Ok(Reply::Data(chunks))
+        Ok(chunks)
     }
 
     /// Whoever opens a file after it turned out to be another gets the other one.
@@ -175,18 +197,27 @@ impl Fs {
         if errno != Errno::STALE {
             return;
         }
-        handle.file.doubt();
+        handle.file.invalidate();
         if let Ok((folder, _)) = self.parent_and_name(handle.node) {
             self.folders().forget(folder);
         }
     }
 
-    pub(super) async fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer {
+    pub(super) async fn write(&self, handle: u64, offset: u64, data: Vec<u8>) -> Answer {
         self.counters.write();
         let handle = self.handles.file(handle)?;
         let file = &handle.file;
-        let mut content = file.content.lock().await;
-        self.localize(handle.node, file, &mut content).await?;
+        let ready = file.content.try_lock().ok().filter(|content| content.is_some());
+        let (content, data) = match ready {
+            Some(content) => (content, data),
+            // It waits for the store, as the writes of any number of threads may.
+            None => {
+                let waiting = self.staging.hold(data).map_err(|error| errno(&error))?;
+                let mut content = file.content.lock().await;
+                self.localize(handle.node, file, &mut content).await?;
+                (content, waiting.take().map_err(|error| errno(&error))?)
+            }
+        };
         let Some(disk) = content.as_ref() else { return Err(Errno::IO) };
         let before = file.staged();
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::FBIG)?;
@@ -195,7 +226,9 @@ impl Fs {
             return Err(Errno::FBIG);
         }
         self.staging.resize(before, size)?;
-        if let Err(error) = disk.write_all_at(data, offset) {
+        if let Err(error) = disk.write_all_at(&data, offset) {
+            // The part of it that there was room for is no part of the file.
+            drop((size > before).then(|| disk.set_len(before)));
             self.staging.resize(size, before)?;
             return Err(errno(&error));
         }
@@ -224,10 +257,8 @@ impl Fs {
                 return Err(Errno::FBIG);
             }
             local = (meta.size, meta.mtime);
-            let key = self.key(node)?;
             self.staging.resize(0, meta.size)?;
-            let downloaded = self.download(&Object::new(&self.store, key, meta), &disk).await;
-            if let Err(errno) = downloaded {
+            if let Err(errno) = self.download_latest(node, file, meta, &disk).await {
                 self.staging.resize(local.0, 0)?;
                 return Err(errno);
             }
@@ -235,6 +266,31 @@ impl Fs {
         file.state().local = Some(local);
         *content = Some(disk);
         Ok(())
+    }
+
+    /// Downloads a file, from elsewhere if its folder is moved meanwhile.
+    async fn download_latest(
+        &self,
+        node: u64,
+        file: &FileNode,
+        mut meta: ObjectMeta,
+        disk: &File,
+    ) -> Result<(), Errno> {
+        let mut key = self.key(node)?;
+        loop {
+            let object = Object::new(&self.store, key.clone(), meta.clone());
+            let downloaded = self.download(&object, disk).await;
+            let now = self.key(node)?;
+            if downloaded != Err(Errno::STALE) || now == key {
+                return downloaded;
+            }
+            let stored = file.state().stored.clone();
+            // A copy is as long as what it was made of.
+            match stored.filter(|stored| stored.size == meta.size) {
+                Some(copy) => (key, meta) = (now, copy),
+                None => return downloaded,
+            }
+        }
     }
 
     async fn download(&self, object: &Object, disk: &File) -> Result<(), Errno> {
@@ -325,18 +381,17 @@ impl Fs {
 
     /// One opener less. After the last one the store has it, or nobody does.
     async fn let_go(&self, node: u64, file: &FileNode) {
-        let last = file.state().opens == 1;
-        let unsaved = {
-            let state = file.state();
-            state.dirty && !state.failed
-        };
-        if last && unsaved {
+        let mut was_refused = false;
+        let mut content = loop {
+            let content = file.content.lock().await;
+            if file.close_one(was_refused) {
+                break content;
+            }
+            drop(content);
             // Written by memory after the last close; there is nobody left to tell but the warden.
-            let _ = self.persist(node, file).await;
-        }
-        let mut content = file.content.lock().await;
+            was_refused = self.persist(node, file).await.is_err();
+        };
         let mut state = file.state();
-        state.opens -= 1;
         if state.opens > 0 {
             return;
         }
@@ -412,3 +467,6 @@ fn read_local(file: &File, offset: u64, size: u32) -> Result<Bytes, Errno> {
     data.truncate(filled);
     Ok(data.into())
 }
+
+#[cfg(test)]
+mod tests;

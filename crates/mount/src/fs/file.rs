@@ -56,21 +56,33 @@ impl FileNode {
         state.opens == 1 || (state.stored.is_none() && state.local.is_none())
     }
 
+    /// One opener less, unless it is the last and the store has not got everything yet; whether it is. Decided and done
+    /// at once, so that of two who close together one is the last. What the store refused is not waited for.
+    pub(super) fn close_one(&self, was_refused: bool) -> bool {
+        let mut state = self.state();
+        let is_unsaved = state.dirty && !state.failed && !state.unlinked && !was_refused;
+        let may_close = state.opens > 1 || !is_unsaved;
+        if may_close {
+            state.opens = state.opens.saturating_sub(1);
+        }
+        may_close
+    }
+
     /// How long the content on disk is.
     pub(super) fn staged(&self) -> u64 {
         self.state().local.map_or(0, |(size, _)| size)
     }
 
     /// What is known of it may not be true any more.
-    pub(super) fn doubt(&self) {
+    pub(super) fn invalidate(&self) {
         self.state().known_since = None;
     }
 
-    /// Takes over what the store said to whoever asked at `asked`. What it was given since then it may not have had yet:
+    /// Takes over what the store said to whoever asked at `requested_at`. What it was given since then it may not have had yet:
     /// a page of a folder can be read long after it was fetched, and whoever believed it would add to a file of before.
-    pub(super) fn learn(&self, meta: &ObjectMeta, asked: Instant) {
+    pub(super) fn learn(&self, meta: &ObjectMeta, requested_at: Instant) {
         let mut state = self.state();
-        if state.given.is_some_and(|given| given >= asked) {
+        if state.given.is_some_and(|given| given >= requested_at) {
             return;
         }
         state.stored = Some(meta.clone());
@@ -85,10 +97,26 @@ impl FileNode {
         (state.known_since, state.given) = (Some(now), Some(now));
     }
 
-    /// What the store has, if that was heard since `asked`.
-    pub(super) fn heard_since(&self, asked: Instant) -> Option<ObjectMeta> {
+    /// Takes over that the store has a copy of it elsewhere; of this version, which may not be the one that is known.
+    pub(super) fn was_moved(&self, version: &str, copy: &ObjectMeta) {
+        let mut state = self.state();
+        let is_same = state.stored.as_ref().is_some_and(|stored| *stored.version == *version);
+        if !is_same {
+            state.known_since = None;
+            return;
+        }
+        if state.in_kernel.as_deref() == Some(version) {
+            state.in_kernel = Some(Arc::clone(&copy.version));
+        }
+        state.stored = Some(copy.clone());
+        state.known_since = None;
+        state.given = Some(Instant::now());
+    }
+
+    /// What the store has, if that was heard since `requested_at`.
+    pub(super) fn meta_since(&self, requested_at: Instant) -> Option<ObjectMeta> {
         let state = self.state();
-        let is_later = state.known_since.is_some_and(|known| known >= asked);
+        let is_later = state.known_since.is_some_and(|known| known >= requested_at);
         state.stored.clone().filter(|_| is_later || state.local.is_some())
     }
 }
@@ -104,14 +132,14 @@ mod tests {
     #[test]
     fn believes_nothing_that_is_older_than_what_it_stored() {
         let file = FileNode::default();
-        let asked = Instant::now();
-        file.learn(&meta(1), asked);
-        assert_eq!(file.heard_since(asked), Some(meta(1)));
+        let requested_at = Instant::now();
+        file.learn(&meta(1), requested_at);
+        assert_eq!(file.meta_since(requested_at), Some(meta(1)));
         file.was_given(&meta(2));
-        file.learn(&meta(1), asked);
-        assert_eq!(file.heard_since(asked), Some(meta(2)));
+        file.learn(&meta(1), requested_at);
+        assert_eq!(file.meta_since(requested_at), Some(meta(2)));
         file.learn(&meta(3), Instant::now() + std::time::Duration::from_secs(1));
-        assert_eq!(file.heard_since(asked), Some(meta(3)));
-        assert_eq!(file.heard_since(Instant::now() + std::time::Duration::from_secs(1)), None);
+        assert_eq!(file.meta_since(requested_at), Some(meta(3)));
+        assert_eq!(file.meta_since(Instant::now() + std::time::Duration::from_secs(1)), None);
     }
 }

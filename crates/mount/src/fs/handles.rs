@@ -17,9 +17,29 @@ use super::lock;
 pub(super) struct Handle {
     pub(super) node: u64,
     pub(super) file: Arc<FileNode>,
-    /// The version that was opened; none of a file that was changed here.
-    pub(super) object: Option<Object>,
+    /// The version that was opened, where the store has it now; none of a file that was changed here.
+    object: Mutex<Option<Arc<Object>>>,
     pub(super) ahead: Mutex<ReadAhead>,
+}
+
+impl Handle {
+    pub(super) fn new(node: u64, file: Arc<FileNode>, object: Option<Object>) -> Self {
+        let (object, ahead) = (Mutex::new(object.map(Arc::new)), Mutex::default());
+        Self { node, file, object, ahead }
+    }
+
+    /// What is read of it from the store.
+    pub(super) fn object(&self) -> Option<Arc<Object>> {
+        lock(&self.object).clone()
+    }
+
+    /// The store has the same content elsewhere, if it had this version before.
+    fn moved(&self, version: &str, to: &Arc<Object>) {
+        let mut object = lock(&self.object);
+        if object.as_ref().is_some_and(|object| *object.meta.version == *version) {
+            *object = Some(Arc::clone(to));
+        }
+    }
 }
 
 /// Everything that is open, by numbers that no process before this one gave out: what was open when
@@ -51,6 +71,14 @@ impl Handles {
 
     pub(super) fn file(&self, number: u64) -> Result<Arc<Handle>, Errno> {
         lock(&self.files).get(&number).cloned().ok_or(Errno::IO)
+    }
+
+    /// What is open of a file is read from elsewhere, where it is the same as this version.
+    pub(super) fn moved(&self, node: u64, version: &str, to: Object) {
+        let to = Arc::new(to);
+        for handle in lock(&self.files).values().filter(|handle| handle.node == node) {
+            handle.moved(version, &to);
+        }
     }
 
     pub(super) fn close_file(&self, number: u64) -> Option<Arc<Handle>> {

@@ -168,7 +168,7 @@ impl Fs {
             let attributes = match entry {
                 _ if !with_attributes => None,
                 ListedEntry::Stored(entry) => {
-                    Some(self.introduce(stream.node, name, entry, stream.asked)?)
+                    Some(self.introduce(stream.node, name, entry, stream.requested_at)?)
                 }
                 ListedEntry::Pending => None,
             };
@@ -190,7 +190,7 @@ impl Fs {
                 return Ok(true);
             }
             NextPage::Begin => {
-                stream.asked = Instant::now();
+                stream.requested_at = Instant::now();
                 let known = self.folders().listing(stream.node).map(|known| known.entries.clone());
                 if let Some(entries) = known {
                     stream.collected = None;
@@ -222,10 +222,10 @@ impl Fs {
         token: Option<&str>,
     ) -> Result<(), Errno> {
         let prefix = self.folder_key(stream.node)?;
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let page = self.store.list(&prefix, false, token, PAGE).await;
         let mut page = page.map_err(|fault| fault.errno())?;
-        stream.asked = asked;
+        stream.requested_at = requested_at;
         let next = page.next.take();
         let names = self.names(&prefix, page);
         stream.pages += 1;
@@ -308,7 +308,7 @@ pub(super) struct FolderStream {
     node: u64,
     page: Vec<(Arc<str>, ListedEntry)>,
     /// When the store was asked for it.
-    asked: Instant,
+    requested_at: Instant,
     /// The offset of the first entry of the page; the first two are `.` and `..`.
     base: u64,
     next: NextPage,
@@ -327,8 +327,17 @@ struct CollectedListing {
 
 impl FolderStream {
     fn new(node: u64) -> Self {
-        let (page, asked, collected) = (Vec::new(), Instant::now(), None);
-        Self { node, page, asked, base: 2, next: NextPage::Begin, pages: 0, empty: 0, collected }
+        let (page, requested_at, collected) = (Vec::new(), Instant::now(), None);
+        Self {
+            node,
+            page,
+            requested_at,
+            base: 2,
+            next: NextPage::Begin,
+            pages: 0,
+            empty: 0,
+            collected,
+        }
     }
 
     fn turn(&mut self, page: impl Iterator<Item = (Arc<str>, ListedEntry)>) {

@@ -25,7 +25,7 @@ struct FolderReads {
 
 /// Where in each folder somebody reads.
 #[derive(Debug, Default)]
-pub(super) struct Siblings(Mutex<HashMap<u64, FolderReads>>);
+pub(super) struct SequentialFiles(Mutex<HashMap<u64, FolderReads>>);
 
 impl Fs {
     /// Takes note that a small file is read from its beginning.

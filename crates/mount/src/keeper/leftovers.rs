@@ -17,6 +17,15 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// What folders are called whose content was told.
 const REPORTED: &str = "told-";
 
+/// A file in a folder whose content was told while it had its name still.
+const MARK: &str = "told";
+
+/// Notes that somebody was told what is in a folder, by its paths: it keeps its name, and is not told again.
+pub(super) fn mark_told(staging: &Path) {
+    // Where there is nothing, nothing was kept; and what cannot be noted is told once more.
+    drop(File::create(staging.join(MARK)));
+}
+
 /// The folders of what was not stored, once each. What holds nothing is removed.
 pub(super) async fn take(folder: &Path) -> Vec<String> {
     let own = format!("{}-", std::process::id());
@@ -27,6 +36,9 @@ pub(super) async fn take(folder: &Path) -> Vec<String> {
             continue;
         }
         let staging = entry.path();
+        if staging.join(MARK).exists() {
+            continue;
+        }
         wait_for_program(&staging).await;
         let has_any =
             |folder: &Path| fs::read_dir(folder).is_ok_and(|mut all| all.next().is_some());
@@ -59,15 +71,22 @@ mod tests {
     async fn tells_once_what_was_not_stored_and_removes_the_rest() {
         let folder = tempfile::tempdir().unwrap();
         let own = folder.path().join(format!("{}-0", std::process::id()));
-        let [full, empty] = ["1-0", "1-1"].map(|name| folder.path().join(name));
-        for staging in [&own, &full, &empty] {
+        let [full, empty, told] = ["1-0", "1-1", "1-2"].map(|name| folder.path().join(name));
+        for staging in [&own, &full, &empty, &told] {
             fs::create_dir_all(staging.join(UNSTORED)).unwrap();
         }
-        fs::write(full.join(UNSTORED).join("0-a"), "precious").unwrap();
+        for staging in [&full, &told] {
+            fs::write(staging.join(UNSTORED).join("0-a"), "precious").unwrap();
+        }
+        mark_told(&told);
         let kept = take(folder.path()).await;
         assert_eq!(kept.len(), 1, "{kept:?}");
         assert_eq!(fs::read_to_string(Path::new(&kept[0]).join("0-a")).unwrap(), "precious");
         assert!(own.exists() && !empty.exists());
+        assert!(
+            told.join(UNSTORED).join("0-a").exists(),
+            "its paths stay what they were told to be"
+        );
         assert!(take(folder.path()).await.is_empty(), "it is told once");
     }
 }

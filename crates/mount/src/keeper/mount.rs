@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use bastide_proto::mounts::{KeeperSpec, MountOrder, MountRefusal, MountState, MountStatus};
+use bastide_proto::mounts::{KeeperSpec, MountRefusal, MountState, MountStatus, StoreMount};
 use rustix::io::Errno;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -45,7 +45,7 @@ enum MonitorRequest {
 
 /// A mount.
 pub(super) struct Mount {
-    pub(super) order: MountOrder,
+    pub(super) order: StoreMount,
     since_ms: u64,
     shared: Rc<SharedStatus>,
     /// What it lies on, and in which folder.
@@ -53,6 +53,7 @@ pub(super) struct Mount {
     folder: OwnedFd,
     /// What was made for it, each with the folder it lies in.
     made: Vec<(String, OwnedFd)>,
+    staging: PathBuf,
     requests: mpsc::Sender<MonitorRequest>,
 }
 
@@ -65,7 +66,7 @@ struct SharedStatus {
 impl Mount {
     /// Mounts, and has a program answer. If that fails, nothing is mounted.
     pub(super) async fn make(
-        order: MountOrder,
+        order: StoreMount,
         mut spec: MountSpec,
         staging: PathBuf,
         keeper: &KeeperSpec,
@@ -101,9 +102,15 @@ impl Mount {
         let (requests, wanted) = mpsc::channel(16);
         let notes = Notes::new(order.events.clone(), order.path.clone());
         let cache = Some(Cache { folder: order.cache.clone(), size: order.cache_size });
-        let start = Start { cache, staging, staging_size: keeper.disk, mounts: vec![spec] };
+        let start = Start {
+            cache,
+            staging: staging.clone(),
+            staging_size: keeper.disk,
+            mounts: vec![spec],
+        };
         let shared_too = Rc::clone(&shared);
-        let mount = Self { order, since_ms: now_ms(), shared, name, folder, made, requests };
+        let since_ms = now_ms();
+        let mount = Self { order, since_ms, shared, name, folder, made, staging, requests };
         let started = match make_staging(&start.staging) {
             Ok(()) => Program::serving(start.clone(), &device).await,
             Err(error) => Err(format!("{}: {error}", start.staging.display())),
@@ -129,6 +136,11 @@ impl Mount {
 
     pub(super) fn state(&self) -> MountState {
         self.shared.state.get()
+    }
+
+    /// Where its programs keep what is not stored.
+    pub(super) fn staging(&self) -> &Path {
+        &self.staging
     }
 
     /// Takes it out of the session's mounts. Whoever has something of it open goes on.
@@ -165,7 +177,7 @@ impl Mount {
         if unstored.is_empty() {
             return Ok(());
         }
-        let (path, what) = (&self.order.path, unstored.join(", "));
+        let (path, what) = (&self.order.path, named(&unstored));
         let message = format!("{path} is unmounted, but not all of it is in the store: {what}");
         Err(Refusal::new(MountRefusal::NotStored, message))
     }
@@ -198,12 +210,12 @@ impl Mount {
     }
 }
 
-fn io_refusal(order: &MountOrder, why: &str) -> Refusal {
+fn io_refusal(order: &StoreMount, why: &str) -> Refusal {
     Refusal::new(MountRefusal::Io, format!("cannot mount on {}: {why}", order.path))
 }
 
 /// What the system refused, with what to do about it.
-fn refusal(order: &MountOrder, step: &str, errno: i32) -> Refusal {
+fn refusal(order: &StoreMount, step: &str, errno: i32) -> Refusal {
     let (errno, device) = (Errno::from_raw_os_error(errno), order.device.display());
     let opened = step == format!("open {device}");
     let (why, hint) = match errno {
@@ -335,10 +347,7 @@ impl MountMonitor {
             Report::Unstored { path, kept, .. } => {
                 let kept = kept.map(|kept| format!(" (what was written is in {})", kept.display()));
                 let kept = kept.unwrap_or_else(|| " (it could not be kept either)".to_owned());
-                let mut unstored = self.unstored.borrow_mut();
-                if unstored.len() < MAX_NAMED {
-                    unstored.push(format!("{path:?}{kept}"));
-                }
+                self.unstored.borrow_mut().push(format!("{path:?}{kept}"));
             }
             Report::Counts { counts, .. } => {
                 self.shared.counts.set(sum(before, counts));
@@ -371,7 +380,7 @@ impl MountMonitor {
     /// Has a program store what was written, and ends it.
     async fn stop(&self, program: &mut Program) {
         let stopped = async {
-            program.socket.send(&Command::Stop, &[]).await?;
+            program.socket.send(&Command::Stop { within_ms: None }, &[]).await?;
             while let Some((report, _)) = program.socket.receive::<Report>().await? {
                 self.take(report, Counts::default(), &mut Vec::new());
             }
@@ -380,8 +389,10 @@ impl MountMonitor {
         let ended = tokio::time::timeout(LAST_STORES, stopped).await;
         if !matches!(ended, Ok(Ok(_))) {
             drop(program.process.kill().await);
-            let why = "its program did not end in time; what was being written may be lost";
-            self.unstored.borrow_mut().push(why.to_owned());
+            let why = kept_before(&self.start.staging).unwrap_or_else(|| {
+                "its program did not end in time; what was being written may be lost".to_owned()
+            });
+            self.unstored.borrow_mut().push(why);
         }
     }
 
@@ -405,6 +416,15 @@ impl MountMonitor {
                 return Some(program);
             }
         }
+    }
+}
+
+/// What was not stored, by name as far as people read that.
+fn named(unstored: &[String]) -> String {
+    let (named, more) = unstored.split_at(unstored.len().min(MAX_NAMED));
+    match more.len() {
+        0 => named.join(", "),
+        more => format!("{}, and {more} more", named.join(", ")),
     }
 }
 
@@ -441,6 +461,13 @@ fn sum(before: Counts, now: Counts) -> Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn says_how_many_it_does_not_name() {
+        let all: Vec<_> = (0..MAX_NAMED + 2).map(|number| number.to_string()).collect();
+        assert!(named(&all).ends_with(&format!("{}, and 2 more", MAX_NAMED - 1)));
+        assert_eq!(named(&all[..2]), "0, 1");
+    }
 
     #[test]
     fn says_what_a_program_kept_that_died() {

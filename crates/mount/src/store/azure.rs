@@ -99,8 +99,8 @@ impl Azure {
         Ok(Self { http, signer, base })
     }
 
-    pub(super) fn whose(&self) -> &blake3::Hash {
-        self.http.whose()
+    pub(super) fn cache_scope(&self) -> &blake3::Hash {
+        self.http.cache_scope()
     }
 
     pub(super) fn store_address(&self) -> &str {

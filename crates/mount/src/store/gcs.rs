@@ -111,8 +111,8 @@ impl Gcs {
         Ok(Self { http, signer, server, bucket, store_address })
     }
 
-    pub(super) fn whose(&self) -> &blake3::Hash {
-        self.http.whose()
+    pub(super) fn cache_scope(&self) -> &blake3::Hash {
+        self.http.cache_scope()
     }
 
     pub(super) fn store_address(&self) -> &str {

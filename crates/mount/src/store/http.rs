@@ -127,19 +127,19 @@ impl Call {
 /// The way to one server.
 pub(crate) struct Http {
     client: reqwest::Client,
-    patience: Duration,
-    whose: blake3::Hash,
+    time_limit: Duration,
+    cache_scope: blake3::Hash,
 }
 
 impl fmt::Debug for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Http").field("patience", &self.patience).finish_non_exhaustive()
+        f.debug_struct("Http").field("patience", &self.time_limit).finish_non_exhaustive()
     }
 }
 
 impl Http {
     pub(super) fn new(spec: &MountSpec) -> Result<Self, StoreError> {
-        let patience = spec.timeout();
+        let time_limit = spec.timeout();
         // The client takes the implementation of the process; a choice that was made already stands.
         drop(rustls::crypto::ring::default_provider().install_default());
         let mut builder = reqwest::Client::builder()
@@ -148,7 +148,7 @@ impl Http {
             .no_proxy()
             .http1_only()
             .tcp_nodelay(true)
-            .connect_timeout(patience.min(Duration::from_secs(5)))
+            .connect_timeout(time_limit.min(Duration::from_secs(5)))
             .pool_idle_timeout(Duration::from_secs(30))
             .pool_max_idle_per_host(16)
             .dns_resolver(super::super::dns::Dns::from_system());
@@ -166,12 +166,12 @@ impl Http {
             .map_err(|error| StoreError::Settings(format!("the HTTP client: {}", chain(&error))))?;
         let source = serde_json::to_vec(&spec.source)
             .map_err(|error| StoreError::Settings(format!("the source: {error}")))?;
-        Ok(Self { client, patience, whose: blake3::hash(&source) })
+        Ok(Self { client, time_limit, cache_scope: blake3::hash(&source) })
     }
 
     /// Names the store and the keys that it is asked with.
-    pub(super) fn whose(&self) -> &blake3::Hash {
-        &self.whose
+    pub(super) fn cache_scope(&self) -> &blake3::Hash {
+        &self.cache_scope
     }
 
     pub(super) fn client(&self) -> &reqwest::Client {
@@ -181,7 +181,7 @@ impl Http {
     /// Sends a request until it succeeds, cannot, or the time is over. Requests are made so that
     /// sending them twice does what sending them once does.
     pub(super) async fn send(&self, signer: &Signer, call: &Call) -> Result<Body, StoreError> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.time_limit;
         let mut pause = FIRST_PAUSE;
         for attempt in 1.. {
             let fault = match self.try_once(signer, call, deadline).await {
@@ -194,7 +194,7 @@ impl Http {
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
-        Err(StoreError::Stalled(self.patience))
+        Err(StoreError::Stalled(self.time_limit))
     }
 
     async fn try_once(
@@ -205,7 +205,7 @@ impl Http {
     ) -> Result<Body, StoreError> {
         let left = deadline.saturating_duration_since(Instant::now());
         let signing = tokio::time::timeout(left, signer.sign(call)).await;
-        let signed = signing.map_err(|_| StoreError::Stalled(self.patience))??;
+        let signed = signing.map_err(|_| StoreError::Stalled(self.time_limit))??;
         let progress = Progress::new();
         let (parts, _) = signed.into_parts();
         let url = reqwest::Url::parse(&parts.uri.to_string())
@@ -219,9 +219,9 @@ impl Http {
         }
         let response = tokio::select! {
             response = self.client.execute(request) => response.map_err(|e| unreachable(&e))?,
-            () = progress.stalled(left) => return Err(StoreError::Stalled(self.patience)),
+            () = progress.stalled(left) => return Err(StoreError::Stalled(self.time_limit)),
         };
-        let mut body = Body { response, patience: self.patience, method: call.method.clone() };
+        let mut body = Body { response, time_limit: self.time_limit, method: call.method.clone() };
         // Google says 308 of a part that is not the last one.
         let is_part = call.headers.contains_key(http::header::CONTENT_RANGE);
         let goes_on = is_part && body.status() == StatusCode::PERMANENT_REDIRECT;
@@ -257,10 +257,10 @@ impl Progress {
     }
 
     /// Returns when nothing has been taken for so long.
-    async fn stalled(&self, patience: Duration) {
+    async fn stalled(&self, time_limit: Duration) {
         loop {
             let last = self.begin + Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
-            let end = last + patience;
+            let end = last + time_limit;
             if Instant::now() >= end {
                 return;
             }
@@ -273,7 +273,7 @@ impl Progress {
 #[derive(Debug)]
 pub(crate) struct Body {
     response: reqwest::Response,
-    patience: Duration,
+    time_limit: Duration,
     method: Method,
 }
 
@@ -288,10 +288,10 @@ impl Body {
 
     /// The next piece; none at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
-        match tokio::time::timeout(self.patience, self.response.chunk()).await {
+        match tokio::time::timeout(self.time_limit, self.response.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
             Ok(Err(error)) => Err(unreachable(&error)),
-            Err(_) => Err(StoreError::Stalled(self.patience)),
+            Err(_) => Err(StoreError::Stalled(self.time_limit)),
         }
     }
 
@@ -300,7 +300,7 @@ impl Body {
         if announced > limit as u64 {
             return Ok(None);
         }
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.time_limit;
         let mut all = BytesMut::new();
         while let Some(chunk) = self.next().await? {
             // A page that comes by the byte is not progress.

@@ -2,6 +2,14 @@
 
 use std::fmt::Write;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// All that is not a letter, a digit or one of the four signs that mean nothing in an address (RFC 3986, 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// The same of a path, whose slashes stay.
+const RESERVED_IN_PATHS: &AsciiSet = &RESERVED.remove(b'/');
+
 /// The longest key any of the stores takes.
 pub(crate) const MAX_KEY: usize = 1024;
 /// The longest name Linux shows.
@@ -22,12 +30,12 @@ fn is_name(name: &str) -> bool {
 
 /// A key as part of a URL; slashes stay.
 pub(super) fn encode_key(key: &str) -> String {
-    encode(key, true)
+    utf8_percent_encode(key, RESERVED_IN_PATHS).to_string()
 }
 
 /// A value of a query.
 pub(super) fn encode_value(value: &str) -> String {
-    encode(value, false)
+    utf8_percent_encode(value, RESERVED).to_string()
 }
 
 /// The address of a page of a listing: of everything below a prefix (`flat`), or of one level. Values that are not given
@@ -44,20 +52,6 @@ pub(super) fn listing_url(start: String, flat: bool, values: [(&str, Option<&str
         }
     }
     url
-}
-
-fn encode(text: &str, slashes: bool) -> String {
-    let mut out = String::with_capacity(text.len() + 16);
-    for byte in text.bytes() {
-        let plain = byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-        if plain || (slashes && byte == b'/') {
-            out.push(char::from(byte));
-        } else {
-            // Writing to a string does not fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
 }
 
 /// Undoes the encoding of a listing; what is not text has no name.

@@ -114,8 +114,8 @@ impl S3 {
         Ok(Self { http, signer: Signer::aws(keys, region), bucket: bucket.to_owned(), base })
     }
 
-    pub(super) fn whose(&self) -> &blake3::Hash {
-        self.http.whose()
+    pub(super) fn cache_scope(&self) -> &blake3::Hash {
+        self.http.cache_scope()
     }
 
     pub(super) fn store_address(&self) -> &str {

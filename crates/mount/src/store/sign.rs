@@ -134,17 +134,17 @@ impl Signer {
                     .try_authorize(&mut request)
                     .map_err(failed)?;
             }
-            Self::Token(token) => bear(&mut request, token)?,
+            Self::Token(token) => add_bearer_token(&mut request, token)?,
             Self::Google(provider) => {
                 let credential = provider.get_credential().await.map_err(failed)?;
-                bear(&mut request, &credential.bearer)?;
+                add_bearer_token(&mut request, &credential.bearer)?;
             }
         }
         Ok(request)
     }
 }
 
-fn bear(request: &mut HttpRequest, token: &str) -> Result<(), StoreError> {
+fn add_bearer_token(request: &mut HttpRequest, token: &str) -> Result<(), StoreError> {
     let mut value = http::HeaderValue::from_str(&format!("Bearer {token}"))
         .map_err(|error| wrong("the token", &error))?;
     value.set_sensitive(true);

@@ -5,7 +5,7 @@ use std::path::Path;
 use bastide::{Error, ErrorKind, Result};
 
 use super::{AgentSpec, CommandPart};
-use crate::shapes::RunConfig;
+use crate::types::RunConfig;
 
 impl AgentSpec {
     /// The command that has the agent do what the prompt says.

@@ -10,7 +10,7 @@ use flate2::write::ZlibEncoder;
 use rustix::fs::readlinkat;
 
 use super::oid::{HashKind, Oid};
-use super::open::{open_folder, open_regular, split};
+use super::open::{may_be_there, open_folder, open_regular, split};
 use super::scan::FileMode;
 
 /// What is larger than this is not compared line by line.
@@ -142,7 +142,7 @@ fn open(root: &OwnedFd, path: &[u8], mode: FileMode) -> io::Result<OpenedEntry> 
     });
     match opened {
         Ok(opened) => Ok(opened),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+        Err(error) if may_be_there(&error) => {
             let message = format!("{}: {error}", String::from_utf8_lossy(path));
             Err(io::Error::new(error.kind(), message))
         }

@@ -58,10 +58,55 @@ pub(crate) fn read_small(root: impl AsFd, beneath: &[u8], limit: u64) -> io::Res
     Ok(content)
 }
 
+/// Whether something could not be opened although it may be there as it was: what happened says something of this machine
+/// or of whoever asks, not of the workspace. Taken for gone, it would be in a change as deleted.
+pub(crate) fn may_be_there(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| {
+        matches!(
+            errno,
+            Errno::ACCESS
+                | Errno::AGAIN
+                | Errno::INTR
+                | Errno::IO
+                | Errno::MFILE
+                | Errno::NFILE
+                | Errno::NOMEM
+                | Errno::PERM
+                | Errno::STALE
+                | Errno::TIMEDOUT
+        )
+    })
+}
+
 /// The folder and the name of a relative path.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
         None => (b"", path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_what_went_from_what_cannot_be_looked_at() {
+        for (errno, wanted) in [
+            (Errno::NOENT, false),
+            (Errno::NOTDIR, false),
+            (Errno::LOOP, false),
+            (Errno::NXIO, false),
+            (Errno::INVAL, false),
+            (Errno::MFILE, true),
+            (Errno::NFILE, true),
+            (Errno::IO, true),
+            (Errno::NOMEM, true),
+            (Errno::ACCESS, true),
+        ] {
+            assert_eq!(may_be_there(&errno.into()), wanted, "{errno:?}");
+        }
+        assert!(!may_be_there(&io::Error::other("it is not a regular file")));
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Access, AtFlags, Dir, FileType, Stat, accessat, statat};
 
 use super::ignore::{self, Rules, Stack};
-use super::open::{open_folder, read_small, split};
+use super::open::{may_be_there, open_folder, read_small, split};
 use super::{Deadline, LeftOut, MAX_LISTED};
 
 /// The longest path that is followed; git and the kernel take no longer ones.
@@ -117,18 +117,17 @@ pub(super) fn scan(
         let folder = match open_folder(root, &path) {
             Ok(folder) => folder,
             // It went, or became something else, while this looked.
-            Err(error) if !path.is_empty() && error.kind() != io::ErrorKind::PermissionDenied => {
-                continue;
-            }
+            Err(error) if !path.is_empty() && !may_be_there(&error) => continue,
             // Whatever was in it before would count as deleted.
             Err(error) if path.is_empty() || filter.knows_beneath(&path) => {
                 let message = format!("{}: {error}", String::from_utf8_lossy(&path));
                 return Err(io::Error::new(error.kind(), message));
             }
-            Err(_) => {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 scanned.leave_out(path, UNREADABLE);
                 continue;
             }
+            Err(error) => return Err(error),
         };
         let mut walk =
             Walk { folder: &folder, path: &path, filter, scanned: &mut scanned, deadline };

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use super::{DockerSandbox, LiveRun, not_started};
 use crate::reference::DockerRun;
-use crate::shapes::CommandResult;
 use crate::stream::{Listener, RunEvent, StreamName};
 use crate::transcript::Transcript;
+use crate::types::CommandResult;
 
 /// How long the program has to end when its container is gone.
 const END: Duration = Duration::from_secs(30);

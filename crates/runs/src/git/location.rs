@@ -43,7 +43,11 @@ impl GitLocation {
             }
             (git.clone(), git.clone())
         } else if metadata.is_file() {
-            linked(folder, &git, within)?
+            linked(folder, &git, within).map_err(|error| match error.kind() {
+                // There is a `.git`: what is missing is what it leads to.
+                io::ErrorKind::NotFound => odd(&git, "it leads to no repository that leads back"),
+                _ => error,
+            })?
         } else {
             return Err(odd(&git, "it is neither a folder nor a file"));
         };

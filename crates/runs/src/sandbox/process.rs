@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use bastide::{Command, Error, ErrorKind, Exit, OutputEvent, Process, Reason, Result, Session};
+use bastide::{Command, Error, ErrorKind, Exit, ExitReason, OutputEvent, Process, Result, Session};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::LiveRun;
-use crate::shapes::CommandResult;
 use crate::stream::{Listener, RunEvent, StreamName};
 use crate::transcript::Transcript;
+use crate::types::CommandResult;
 
 /// The number of the signal nobody survives.
 const KILL: i32 = 9;
@@ -57,7 +57,7 @@ pub(super) async fn run(
             NextEvent::Stopped(number) => {
                 // One that has ended by itself in the meantime is what was wanted.
                 drop(tokio::time::timeout(END, session.signal(process.id(), KILL)).await);
-                break Exit { reason: Reason::Cancelled, code: 128 + number, detail: None };
+                break Exit { reason: ExitReason::Cancelled, code: 128 + number, detail: None };
             }
         }
     };
@@ -74,7 +74,7 @@ pub(super) async fn run(
     if let Some(detail) = exit.detail {
         result.metadata.insert("detail".to_owned(), Value::from(detail));
     }
-    if exit.reason == Reason::NotStarted && result.stderr.is_empty() {
+    if exit.reason == ExitReason::NotStarted && result.stderr.is_empty() {
         let program = command.first().map_or("", String::as_str);
         result.stderr = format!("{program}: cannot be executed\n");
     }

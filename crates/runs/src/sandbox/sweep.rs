@@ -6,7 +6,7 @@ use bastide::{Backend, Error, ErrorKind, Result, SessionId};
 
 use super::Sandbox;
 use crate::docker;
-use crate::workspace::journal::{Leftovers, RunFolder, RunHome, RunSweep};
+use crate::workspace::cleanup_log::{Leftovers, RunFolder, RunHome, RunSweep};
 
 impl Sandbox {
     /// Takes back what killed runs left: sessions, which `remove` removes wherever they are; work trees,
@@ -29,7 +29,7 @@ impl Sandbox {
         }
         for run in killed {
             let path = run.path().to_owned();
-            match take_back(backend, run, &remove).await {
+            match clean_up(backend, run, &remove).await {
                 Ok(removed) => {
                     swept.removed.extend(removed);
                     swept.ended.push(path);
@@ -55,7 +55,7 @@ impl Sandbox {
 }
 
 /// Ends the session first: as long as something of it runs, it writes to what is taken back.
-async fn take_back(
+async fn clean_up(
     backend: &dyn Backend,
     run: RunFolder,
     remove: &impl AsyncFn(&SessionId) -> Result<bool>,

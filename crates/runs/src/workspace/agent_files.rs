@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 
 use super::announce;
-use super::journal::RunFolder;
+use super::cleanup_log::RunFolder;
 use crate::agents::MaterialisedFile;
 use crate::collect::{HashKind, open_folder, open_regular, open_root};
 
@@ -38,7 +38,7 @@ pub(super) fn put(
             match error.kind() {
                 io::ErrorKind::AlreadyExists => {
                     Error::new(ErrorKind::Conflict, format!("{path} exists already")).with_hint(
-                        "use `WorkspaceMode::Worktree` or `Clone`, or leave out what it is for",
+                        "choose the mode `worktree` or `clone`, or leave out what it is for",
                     )
                 }
                 _ => Error::new(ErrorKind::Io, format!("cannot write {path}: {error}")),
@@ -106,7 +106,7 @@ fn enter(held: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
 
 /// Removes files that still are what was put there, and the folders that were made for them, if nothing
 /// else is in them. The agent may have put links in their way: behind one may be what they are copies of.
-pub(super) fn take_back(files: &[(PathBuf, String)], folders: &[PathBuf]) -> io::Result<()> {
+pub(super) fn clean_up(files: &[(PathBuf, String)], folders: &[PathBuf]) -> io::Result<()> {
     for (path, name) in files {
         let Some((folder, file)) = unlinked(path) else { continue };
         let Ok(mut found) = open_regular(&folder, file.as_encoded_bytes()) else { continue };
@@ -157,9 +157,9 @@ mod tests {
         std::os::unix::fs::symlink(&original, work.join("skills")).unwrap();
         let name = HashKind::Sha1.of_blob(b"the same").to_string();
         let planted = [(work.join("skills/skill/page"), name.clone())];
-        take_back(&planted, &[work.join("skills/empty"), work.join("skills")]).unwrap();
+        clean_up(&planted, &[work.join("skills/empty"), work.join("skills")]).unwrap();
         assert!(original.join("skill/page").exists() && original.join("empty").exists());
-        take_back(&[(work.join("skill/page"), name)], &[work.join("skill")]).unwrap();
+        clean_up(&[(work.join("skill/page"), name)], &[work.join("skill")]).unwrap();
         assert!(!work.join("skill").exists());
     }
 }

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::{Workspace, outputs};
 use crate::collect::Changes;
-use crate::shapes::{Artifact, RunArtifacts, remarks};
 use crate::transcript::{LOG, make_results};
+use crate::types::{Artifact, RunArtifacts, remarks};
 
 /// The largest patch that is held in memory; a larger one is in its file.
 const MAX_DIFF: u64 = 64 << 20;

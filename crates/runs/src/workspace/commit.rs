@@ -10,7 +10,7 @@ use super::{Target, io_error};
 use crate::collect::{Baseline, Delta, Oid};
 use crate::git::refs::{self, RefLock};
 use crate::git::{GitContext, GitDir};
-use crate::workspace::journal::RunFolder;
+use crate::workspace::cleanup_log::RunFolder;
 
 /// Where the commit is noted in the repository of our own.
 const RESULT: &str = "refs/heads/result";

@@ -12,7 +12,7 @@ use crate::git::location::GitLocation;
 use crate::git::refs::{self, Head};
 use crate::git::{GitDir, finish, git};
 use crate::workspace::agent_files::{ExistingFile, put};
-use crate::workspace::journal::RunFolder;
+use crate::workspace::cleanup_log::RunFolder;
 
 /// The branch a clone is on where the repository is on none.
 const BRANCH: &str = "bastide";

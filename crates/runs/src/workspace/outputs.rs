@@ -9,7 +9,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use crate::collect::{LeftOut, open_folder, open_regular, open_root, split};
-use crate::shapes::Artifact;
+use crate::types::Artifact;
 
 /// Refuses names that lead out of the workspace.
 ///

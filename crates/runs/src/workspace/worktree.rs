@@ -16,7 +16,7 @@ use crate::git::location::{self, GitLocation};
 use crate::git::refs::RefLock;
 use crate::git::{GitContext, GitDir};
 use crate::workspace::agent_files::{ExistingFile, put};
-use crate::workspace::journal::RunFolder;
+use crate::workspace::cleanup_log::RunFolder;
 
 pub(super) async fn make(
     source: &Path,

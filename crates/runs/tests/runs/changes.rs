@@ -11,9 +11,9 @@ use bastide_runs::collect::{ChangeStatus, Changes};
 use crate::repository::*;
 
 /// Random numbers that are the same for the same seed.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -98,9 +98,9 @@ fn clear(path: &Path) {
 }
 
 /// One thing an agent might do.
-fn change(folder: &Path, dice: &mut Dice) {
+fn change(folder: &Path, dice: &mut Rng) {
     let files: Vec<Vec<u8>> = tree(folder).into_keys().collect();
-    let some = |dice: &mut Dice| {
+    let some = |dice: &mut Rng| {
         (!files.is_empty()).then(|| path_in(folder, &files[dice.below(files.len())]))
     };
     match dice.below(13) {
@@ -195,7 +195,7 @@ fn a_patch_gives_the_same_tree_for_any_change() {
     let folder = Folder::new();
     let template = template(&folder);
     for round in 0..rounds {
-        let mut dice = Dice((seed << 20) + round + 1);
+        let mut dice = Rng((seed << 20) + round + 1);
         for _ in 0..8 {
             dice.next();
         }

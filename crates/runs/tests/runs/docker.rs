@@ -2,13 +2,13 @@
 //! how it was called, and runs the command here.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bastide::SessionId;
 use bastide_local::LocalBackend;
 use bastide_model::lax;
-use bastide_runs::agents::{Agent, AgentSpec};
+use bastide_runs::agents::{Agent, AgentSpec, Skill};
 use bastide_runs::reference::DockerRun;
 use bastide_runs::stream::Listener;
 use bastide_runs::{DockerSandbox, RunBackend, RunConfig, RunHome, RunResult, Sandbox, run};
@@ -193,6 +193,52 @@ async fn a_run_that_was_prepared_and_killed_is_swept() {
         Some((_, why)) => assert!(why.contains("docker"), "{why}"),
         None => assert_eq!(setting.left(), Vec::<PathBuf>::new()),
     }
+}
+
+/// A folder in which files can be made and not removed, as long as this lives.
+struct AppendOnly(PathBuf);
+
+impl AppendOnly {
+    fn new(folder: PathBuf) -> Option<Self> {
+        chattr("+a", &folder).then(|| Self(folder))
+    }
+}
+
+impl Drop for AppendOnly {
+    fn drop(&mut self) {
+        chattr("-a", &self.0);
+    }
+}
+
+fn chattr(change: &str, folder: &Path) -> bool {
+    let mut command = std::process::Command::new("chattr");
+    let changed = command.arg(change).arg(folder).stderr(std::process::Stdio::null()).status();
+    changed.is_ok_and(|status| status.success())
+}
+
+#[tokio::test]
+async fn what_could_not_be_taken_back_is_swept_later() {
+    let setting = Setting::new();
+    let (work, page) = (setting.folder.join("work"), setting.folder.join("work/CLAUDE.md"));
+    fs::create_dir_all(work.join(".claude/skills/own")).unwrap();
+    fs::write(work.join(".claude/skills/own/SKILL.md"), "the user's").unwrap();
+    let Some(closed) = AppendOnly::new(work) else {
+        eprintln!("skipped: this user or this file system has no folders that only grow");
+        return;
+    };
+    let mut agent = Agent::new(AgentSpec::named("claude").unwrap());
+    agent.skills = vec![Skill::new("own", "Something else", "Do it.")];
+    let sandbox = setting.sandbox(json!({}));
+    let refused = sandbox.prepare(&agent, &RunConfig::default()).await.unwrap_err();
+    assert!(refused.to_string().contains("exists already"), "{refused}");
+    assert!(page.exists(), "it cannot be removed");
+    assert_eq!(setting.left().len(), 1, "what is left is on record");
+    drop(closed);
+    let backend = LocalBackend::new(setting.folder.join("sessions")).unwrap().without_spare();
+    Sandbox::sweep(&backend, &setting.home, async |_: &SessionId| Ok(false)).await.unwrap();
+    assert!(!page.exists(), "it was put there by the run");
+    assert_eq!(setting.left(), Vec::<PathBuf>::new());
+    assert!(setting.folder.join("work/.claude/skills/own/SKILL.md").exists());
 }
 
 /// With a real daemon, where one was prepared: the same change, nothing planted, and nothing left.

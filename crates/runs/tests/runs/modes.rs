@@ -284,8 +284,39 @@ async fn odd_repositories_work_or_are_refused_with_what_would() {
                 }
                 Err(error) => {
                     assert!(!works, "{id}: {error}");
-                    assert!(error.hint().is_some(), "{id}: {error}");
+                    let hint = error.hint().unwrap_or_default();
+                    assert!(!hint.is_empty(), "{id}: {error}");
+                    // What is advised is possible.
+                    assert!(name != "bare" || !hint.contains("in place"), "{id}: {hint}");
                 }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_advised_where_git_is_elsewhere_is_possible() {
+    let folder = Folder::on_disk();
+    small_repository(&folder.join("real"));
+    let [linked, separate] = ["linked", "separate"].map(|name| folder.make(name));
+    std::os::unix::fs::symlink("../real/.git", linked.join(".git")).unwrap();
+    write(&separate, ".git", format!("gitdir: {}\n", folder.join("real/.git").display()));
+    let home = RunHome::at(folder.join("home")).unwrap();
+    for mode in [WorkspaceMode::InPlace, WorkspaceMode::Worktree, WorkspaceMode::Clone] {
+        let run = |name: &str| home.begin(&format!("{name}-{mode:?}")).unwrap();
+        let wanted = options(mode.clone(), None);
+        let error = Workspace::prepare(&linked, &wanted, run("linked")).await.unwrap_err();
+        let hint = error.hint().unwrap_or_default();
+        assert!(!hint.contains("mode") && !hint.contains("in place"), "{mode:?}: {hint}");
+        match Workspace::prepare(&separate, &wanted, run("separate")).await {
+            Ok(workspace) => {
+                assert_eq!(mode, WorkspaceMode::InPlace);
+                drop(workspace.close().unwrap());
+            }
+            Err(error) => {
+                assert_ne!(mode, WorkspaceMode::InPlace, "{error}");
+                assert!(error.message().contains("no repository that leads back"), "{error}");
+                assert!(error.hint().is_some_and(|hint| hint.contains("in place")), "{error:?}");
             }
         }
     }

@@ -197,15 +197,15 @@ async fn a_timeout_ends_everything_and_the_change_is_still_collected() {
 async fn lines_are_told_as_they_come_and_silence_too() {
     let setting = Setting::new();
     let sandbox = setting.sandbox(setting.options(WorkspaceMode::Clone));
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut listener =
-        Listener::new(|event| heard.push(event)).with_idle(Some(Duration::from_millis(100)));
+        Listener::new(|event| received.push(event)).with_idle(Some(Duration::from_millis(100)));
     // It waits until it has been silent long enough for somebody to be told.
     let line = "echo one; echo two >&2; sleep 1; printf last";
     let config = RunConfig::default();
     run(&agent("shell"), &sandbox, line, &config, &mut listener).await.unwrap();
     drop(listener);
-    let lines: Vec<_> = heard
+    let lines: Vec<_> = received
         .iter()
         .filter_map(|event| match event {
             RunEvent::Line { stream, text } => Some((stream.as_str(), text.as_str())),
@@ -214,8 +214,8 @@ async fn lines_are_told_as_they_come_and_silence_too() {
         .collect();
     assert!(lines.contains(&("stdout", "one")) && lines.contains(&("stderr", "two")), "{lines:?}");
     assert_eq!(lines.last(), Some(&("stdout", "last")));
-    assert!(heard.iter().any(|event| matches!(event, RunEvent::Idle { .. })), "{heard:?}");
-    assert_eq!(heard.last(), Some(&RunEvent::Ended { returncode: 0 }));
+    assert!(received.iter().any(|event| matches!(event, RunEvent::Idle { .. })), "{received:?}");
+    assert_eq!(received.last(), Some(&RunEvent::Ended { returncode: 0 }));
 }
 
 #[tokio::test(flavor = "multi_thread")]

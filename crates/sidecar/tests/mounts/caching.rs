@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use bastide_mount::{Cache, MountSpec, Source};
 
 use crate::harness::{Mounted, drop_pages, may_mount};
-use crate::proxy::{Fate, proxy};
+use crate::proxy::{ProxyAction, proxy};
 use crate::servers::{Kind, Server};
 
 fn disk_usage(folder: &Path) -> u64 {
@@ -27,7 +27,7 @@ fn a_second_session_reads_what_a_first_one_fetched() {
         return;
     }
     let Some(server) = Server::start(Kind::Moto) else { return };
-    let way = proxy(server.port, || Fate::Pass);
+    let way = proxy(server.port, || ProxyAction::Pass);
     let spec = MountSpec {
         source: server.source_at(&way.endpoint()),
         metadata_ttl_ms: 60_000,
@@ -102,7 +102,7 @@ fn reading_on_takes_few_requests_and_stopping_leaves_none_behind() {
         return;
     }
     let Some(server) = Server::start(Kind::Moto) else { return };
-    let way = proxy(server.port, || Fate::Pass);
+    let way = proxy(server.port, || ProxyAction::Pass);
     let spec = MountSpec { source: server.source_at(&way.endpoint()), ..server.spec() };
     let content: Vec<u8> = (0..48_u32 << 20).map(|at| (at >> 12).to_le_bytes()[0]).collect();
     fs::write(Mounted::with_cache(spec.clone(), None).at("large"), &content).unwrap();

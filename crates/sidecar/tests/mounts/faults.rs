@@ -12,11 +12,11 @@ use bastide_mount::MountSpec;
 use rustix::io::Errno;
 
 use crate::harness::{Mounted, drop_pages, may_mount, seed};
-use crate::proxy::{Chance, Fate, Listener, bad_proxy, proxy};
+use crate::proxy::{Listener, ProxyAction, Rng, bad_proxy, proxy};
 use crate::servers::{DEADLINE, Kind, Server};
 
 fn content(seed: u64, size: usize) -> Vec<u8> {
-    let mut chance = Chance::new(seed);
+    let mut chance = Rng::new(seed);
     (0..size.div_ceil(8)).flat_map(|_| chance.next().to_le_bytes()).take(size).collect()
 }
 
@@ -30,7 +30,7 @@ fn nothing_synced_is_lost_and_nothing_is_corrupt_on_a_bad_way() {
     let spec = MountSpec { source: server.source_at(&way.endpoint()), ..server.spec() };
     let mount = Mounted::with_cache(spec, None);
     let mut synced = Vec::new();
-    let mut chance = Chance::new(seed());
+    let mut chance = Rng::new(seed());
     for number in 0..60 {
         let size = usize::try_from([0, 17, 4096, 200_000, 9_500_000][number % 5]).unwrap();
         let size = if size > 1 << 20 && number > 10 { 3000 } else { size };
@@ -120,13 +120,9 @@ fn a_store_that_is_silent_hangs_nobody() {
     let Some(server) = Server::start(Kind::Moto) else { return };
     let silent = Arc::new(AtomicBool::new(false));
     let fate = Arc::clone(&silent);
-    let between =
-        proxy(
-            server.port,
-            move || {
-                if fate.load(Ordering::SeqCst) { Fate::Silence } else { Fate::Pass }
-            },
-        );
+    let between = proxy(server.port, move || {
+        if fate.load(Ordering::SeqCst) { ProxyAction::Silence } else { ProxyAction::Pass }
+    });
     let source = server.source_at(&between.endpoint());
     let spec = MountSpec { source, timeout_ms: 1500, metadata_ttl_ms: 0, ..server.spec() };
     let mount = Mounted::with_cache(spec, None);
@@ -158,7 +154,7 @@ fn refusable(server: &Server) -> (Listener, Arc<AtomicBool>, Mounted) {
     let refuses = Arc::new(AtomicBool::new(false));
     let fate = Arc::clone(&refuses);
     let between = proxy(server.port, move || {
-        if fate.load(Ordering::SeqCst) { Fate::Unavailable } else { Fate::Pass }
+        if fate.load(Ordering::SeqCst) { ProxyAction::Unavailable } else { ProxyAction::Pass }
     });
     let source = server.source_at(&between.endpoint());
     let spec = MountSpec { source, timeout_ms: 1500, ..server.spec() };
@@ -207,10 +203,10 @@ fn a_file_that_is_renamed_while_it_is_stored_is_as_long_as_it_was() {
     let (asked, is_asked) = mpsc::channel();
     let between = proxy(server.port, move || {
         if !fate.load(Ordering::SeqCst) {
-            return Fate::Pass;
+            return ProxyAction::Pass;
         }
         let _ = asked.send(());
-        Fate::Delay(Duration::from_millis(500))
+        ProxyAction::Delay(Duration::from_millis(500))
     });
     let source = server.source_at(&between.endpoint());
     let spec = MountSpec { source, metadata_ttl_ms: 60_000, ..server.spec() };

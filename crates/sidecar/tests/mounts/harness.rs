@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use bastide_mount::{Cache, Channel, Counts, Event, MountSpec, Report, Start};
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -124,6 +125,23 @@ impl Mounted {
             drop(program.child.kill());
             program.child.wait().unwrap();
         }
+    }
+
+    /// Has the program store what was written within some time, and end: what it could not store, and where that is kept.
+    pub(crate) fn stop(&mut self, within: Duration) -> Vec<(String, Option<PathBuf>)> {
+        let mut program = self.program.take().unwrap();
+        let within_ms = u64::try_from(within.as_millis()).ok();
+        program.channel.send(&bastide_mount::Command::Stop { within_ms }).unwrap();
+        let mut unstored = Vec::new();
+        // Its end is the end of the reports.
+        while let Ok(report) = program.reports.recv_timeout(DEADLINE) {
+            if let Report::Unstored { path, kept, .. } = report {
+                unstored.push((path, kept));
+            }
+        }
+        drop(program.child.kill());
+        program.child.wait().unwrap();
+        unstored
     }
 
     /// Events that have come so far and until the next counts.

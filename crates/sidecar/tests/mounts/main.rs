@@ -16,6 +16,8 @@ mod caching;
 mod faults;
 mod files;
 mod hostile;
+mod keeping;
+mod page;
 mod probing;
 mod programs;
 mod random;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use crate::servers::DEADLINE;
 
 /// Numbers that look random and are the same each time.
-pub(crate) struct Chance(u64);
+pub(crate) struct Rng(u64);
 
-impl Chance {
+impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -108,7 +108,7 @@ pub(crate) fn reply(
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum ProxyAction {
     Pass,
     Unavailable,
     /// Broken off after so many bytes of the answer.
@@ -121,14 +121,17 @@ pub(crate) enum Fate {
 }
 
 /// Stands before a server; `decide` says what becomes of each request.
-pub(crate) fn proxy(port: u16, decide: impl Fn() -> Fate + Send + Sync + 'static) -> Listener {
+pub(crate) fn proxy(
+    port: u16,
+    decide: impl Fn() -> ProxyAction + Send + Sync + 'static,
+) -> Listener {
     Listener::new(move |mut client| {
         client.set_read_timeout(Some(DEADLINE))?;
         let head = read_head(&mut client)?;
         let fate = decide();
         let length = content_length(&head);
         match fate {
-            Fate::Unavailable => {
+            ProxyAction::Unavailable => {
                 io::copy(&mut Read::by_ref(&mut client).take(length), &mut io::sink())?;
                 return reply(
                     &mut client,
@@ -137,26 +140,27 @@ pub(crate) fn proxy(port: u16, decide: impl Fn() -> Fate + Send + Sync + 'static
                     b"<Error><Code>SlowDown</Code></Error>",
                 );
             }
-            Fate::Silence => {
+            ProxyAction::Silence => {
                 io::copy(&mut client, &mut io::sink())?;
                 return Ok(());
             }
-            Fate::Delay(time) => {
+            ProxyAction::Delay(time) => {
                 let (_keep, never) = mpsc::channel::<()>();
                 let _ = never.recv_timeout(time);
             }
-            Fate::Pass | Fate::CutAnswer(_) | Fate::CutRequest(_) => {}
+            ProxyAction::Pass | ProxyAction::CutAnswer(_) | ProxyAction::CutRequest(_) => {}
         }
         let mut server = TcpStream::connect(("127.0.0.1", port))?;
         server.set_read_timeout(Some(DEADLINE))?;
         write!(server, "{head}Connection: close\r\n\r\n")?;
-        let passed = if let Fate::CutRequest(bytes) = fate { length.min(bytes) } else { length };
+        let passed =
+            if let ProxyAction::CutRequest(bytes) = fate { length.min(bytes) } else { length };
         io::copy(&mut Read::by_ref(&mut client).take(passed), &mut server)?;
         if passed < length {
             server.shutdown(Shutdown::Both)?;
             return client.shutdown(Shutdown::Both);
         }
-        let limit = if let Fate::CutAnswer(bytes) = fate { bytes } else { u64::MAX };
+        let limit = if let ProxyAction::CutAnswer(bytes) = fate { bytes } else { u64::MAX };
         io::copy(&mut server.take(limit), &mut client)?;
         client.shutdown(Shutdown::Both)
     })
@@ -164,15 +168,15 @@ pub(crate) fn proxy(port: u16, decide: impl Fn() -> Fate + Send + Sync + 'static
 
 /// Spoils three requests of ten.
 pub(crate) fn bad_proxy(port: u16, seed: u64) -> Listener {
-    let chance = Mutex::new(Chance::new(seed));
+    let chance = Mutex::new(Rng::new(seed));
     proxy(port, move || {
         let mut chance = chance.lock().unwrap();
         match chance.below(20) {
-            0 | 1 => Fate::Unavailable,
-            2 => Fate::CutAnswer(chance.below(3000)),
-            3 => Fate::CutRequest(chance.below(100_000)),
-            4 | 5 => Fate::Delay(Duration::from_millis(chance.below(50))),
-            _ => Fate::Pass,
+            0 | 1 => ProxyAction::Unavailable,
+            2 => ProxyAction::CutAnswer(chance.below(3000)),
+            3 => ProxyAction::CutRequest(chance.below(100_000)),
+            4 | 5 => ProxyAction::Delay(Duration::from_millis(chance.below(50))),
+            _ => ProxyAction::Pass,
         }
     })
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use bastide_mount::MountSpec;
 
 use crate::harness::{Mounted, drop_pages, full, may_mount, seed};
-use crate::proxy::Chance;
+use crate::proxy::Rng;
 use crate::servers::{Kind, Server};
 
 /// What an operation showed: what it read, or the error.
@@ -23,13 +23,13 @@ fn nothing(outcome: io::Result<()>) -> io::Result<Vec<u8>> {
 }
 
 /// A path of a small world, so that operations meet.
-fn path(chance: &mut Chance) -> PathBuf {
+fn path(chance: &mut Rng) -> PathBuf {
     const NAMES: [&str; 6] = ["a", "b", "A", "ä %+&", " c ", "d.txt"];
     let depth = 1 + chance.below(3);
     (0..depth).map(|_| NAMES[usize::try_from(chance.below(6)).unwrap()]).collect()
 }
 
-fn bytes(chance: &mut Chance) -> Vec<u8> {
+fn bytes(chance: &mut Rng) -> Vec<u8> {
     let size = [0, 1, 100, 5000, 70_000][usize::try_from(chance.below(5)).unwrap()];
     vec![u8::try_from(chance.below(256)).unwrap(); size]
 }
@@ -53,7 +53,7 @@ fn shape(root: &Path) -> Vec<(PathBuf, Option<u64>)> {
     shape_
 }
 
-fn step(root: &Path, mut chance: Chance) -> (String, ScannedEntry) {
+fn step(root: &Path, mut chance: Rng) -> (String, ScannedEntry) {
     let kind = chance.below(14);
     let (one, other) = (path(&mut chance), path(&mut chance));
     let (first, second) = (root.join(&one), root.join(&other));
@@ -116,7 +116,7 @@ fn a_mount_does_as_a_plain_folder_does() {
     let seed = seed();
     eprintln!("seed {seed}");
     for number in 0..steps {
-        let chance = || Chance::new(seed.wrapping_mul(1_000_003).wrapping_add(number));
+        let chance = || Rng::new(seed.wrapping_mul(1_000_003).wrapping_add(number));
         let (what, expected) = step(plain.path(), chance());
         let (_, got) = step(&mount.path, chance());
         assert!(

@@ -14,7 +14,7 @@ use std::thread;
 use bastide_mount::MountSpec;
 
 use crate::harness::{Mounted, drop_pages, may_mount};
-use crate::proxy::{Fate, proxy};
+use crate::proxy::{ProxyAction, proxy};
 use crate::servers::{DEADLINE, Kind, Server};
 
 /// Runs lines of Python, each of which says what it gave or the number of its error.
@@ -127,9 +127,9 @@ fn a_request_that_the_killed_program_took_ends() {
         move || {
             if silent.load(Ordering::SeqCst) {
                 let _ = asked.send(());
-                return Fate::Silence;
+                return ProxyAction::Silence;
             }
-            Fate::Pass
+            ProxyAction::Pass
         }
     };
     let between = proxy(server.port, fate);

@@ -40,6 +40,11 @@ fn ctr(cluster: &Cluster, number: u8) -> Command {
     ctr
 }
 
+/// Gives a node the images of an archive.
+pub(super) fn import(cluster: &Cluster, number: u8, archive: &Path) -> io::Result<()> {
+    run_quietly(ctr(cluster, number).args(["images", "import"]).arg(archive))
+}
+
 /// Starts a node, and gives it the images. It has yet to report.
 pub(super) fn start(cluster: &Cluster, number: u8) -> io::Result<()> {
     let (run, folder) = (cluster.run(), folder(cluster, number));
@@ -67,7 +72,7 @@ pub(super) fn start(cluster: &Cluster, number: u8) -> io::Result<()> {
     process::start(&run, &name, &engine)?;
     cluster.wait(&name, || engine_answers(cluster, number))?;
     for archive in images::archives(&cluster.folder)? {
-        run_quietly(ctr(cluster, number).args(["images", "import"]).arg(archive))?;
+        import(cluster, number, &archive)?;
     }
     let mut kubelet = inside(cluster.program("kubelet"))?;
     kubelet.arg(format!("--config={}", folder.join("kubelet.json").display()));

@@ -89,7 +89,7 @@ pub(super) fn kill_session(run: &Path, name: &str) -> io::Result<()> {
     kill(run, name)
 }
 
-pub(super) fn last_words(run: &Path, name: &str) -> String {
+pub(super) fn last_log_line(run: &Path, name: &str) -> String {
     let log = fs::read_to_string(run.join(format!("{name}.log"))).unwrap_or_default();
     log.lines().next_back().unwrap_or("it said nothing").to_owned()
 }

@@ -23,6 +23,9 @@ pub const EMPTY: &str = "bastide-test/empty";
 /// [`BASE`] with a user, a folder, a variable and volumes of its own.
 pub const SETTINGS: &str = "bastide-test/settings";
 
+/// [`BASE`] with Python, and the word of this machine on which system it is: stands for what pages pull.
+pub const PYTHON: &str = "bastide-test/python";
+
 /// A minimal Debian.
 pub const DEBIAN: &str = "bastide-test/debian";
 
@@ -117,6 +120,42 @@ pub fn make(host: &str) -> io::Result<()> {
         };
         import(host, &path, name, changes)?;
     }
+    make_python(host, &folder.path().join("python"))
+}
+
+/// Makes [`PYTHON`], with the standard library of this machine's Python, where it has one.
+fn make_python(host: &str, top: &Path) -> io::Result<()> {
+    let Some(program) = find("python3") else { return Ok(()) };
+    lay_out_base(top)?;
+    put_program(&program, "python3", top)?;
+    let ask = "import sysconfig; print(sysconfig.get_path('stdlib'))";
+    let said = Command::new(&program).args(["-I", "-c", ask]).stdin(Stdio::null()).output()?;
+    let library = PathBuf::from(String::from_utf8_lossy(&said.stdout).trim());
+    let to = top.join(library.strip_prefix("/").map_err(io::Error::other)?);
+    fs::create_dir_all(&to)?;
+    let excluded = ["__pycache__", "dist-packages", "site-packages", "test"];
+    let mut tar = Command::new("tar");
+    tar.args(excluded.map(|name| format!("--exclude={name}"))).arg("--create").arg("--file=-");
+    let mut packing =
+        tar.arg("--directory").arg(&library).arg(".").stdout(Stdio::piped()).spawn()?;
+    let mut unpack = Command::new("tar");
+    unpack.arg("--extract").arg("--directory").arg(&to);
+    let unpacked = unpack.stdin(packing.stdout.take().map_or(Stdio::null(), Stdio::from)).status();
+    if !packing.wait()?.success() || !unpacked?.success() {
+        return Err(io::Error::other(format!("cannot copy {}", library.display())));
+    }
+    fs::copy("/etc/os-release", top.join("etc/os-release"))?;
+    import(host, top, PYTHON, &[])
+}
+
+/// Puts a program of this machine, and what it is loaded with, into the files of an image.
+fn put_program(program: &Path, called: &str, top: &Path) -> io::Result<()> {
+    for library in libraries_of(program)? {
+        let to = top.join(library.strip_prefix("/").map_err(io::Error::other)?);
+        fs::create_dir_all(to.parent().unwrap_or(top))?;
+        fs::copy(fs::canonicalize(&library)?, to)?;
+    }
+    fs::copy(program, top.join("bin").join(called))?;
     Ok(())
 }
 
@@ -165,13 +204,7 @@ pub fn make_with(
     // Where `mount` looks for its helpers.
     symlink("bin", top.join("sbin"))?;
     for (program, called) in programs {
-        let found = fs::canonicalize(program)?;
-        for library in libraries_of(&found)? {
-            let to = top.join(library.strip_prefix("/").map_err(io::Error::other)?);
-            fs::create_dir_all(to.parent().unwrap_or(&top))?;
-            fs::copy(fs::canonicalize(&library)?, to)?;
-        }
-        fs::copy(&found, top.join("bin").join(called))?;
+        put_program(&fs::canonicalize(program)?, called, &top)?;
     }
     for (called, text) in scripts {
         let script = top.join("bin").join(called);

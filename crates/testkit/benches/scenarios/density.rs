@@ -68,7 +68,7 @@ fn failed(error: bastide::Error) -> io::Error {
 }
 
 async fn create(client: &Client) -> io::Result<Session> {
-    let options = CreateOptions::default().untied();
+    let options = CreateOptions::default().detached();
     client.create(&Manifest::default(), options).await.map_err(failed)
 }
 

@@ -191,10 +191,10 @@ async fn emit(rounds: u32) -> io::Result<()> {
     let options = EventOptions::new().sink(outbox);
     let source = EventSource::new(&options, &SessionId::random()).map_err(io::Error::other)?;
     for _ in 0..rounds {
-        let told = source.observe(EventOf::Running, async { Ok(true) }, |alive| {
+        let reported = source.observe(EventOf::Running, async { Ok(true) }, |alive| {
             OperationResult::Running { alive: *alive }
         });
-        told.await.map_err(io::Error::other)?;
+        reported.await.map_err(io::Error::other)?;
     }
     source.flush().await;
     Ok(())

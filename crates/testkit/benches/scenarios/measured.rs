@@ -27,7 +27,7 @@ pub(crate) struct Ratio {
 
 /// What became of a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum PromiseResult {
     Yes,
     No,
     /// Nobody was there to compare with.
@@ -58,7 +58,7 @@ impl Measured {
     }
 
     /// Whether the ratio of the medians is what was promised.
-    pub(crate) fn kept(&self, promise: Promise) -> Kept {
+    pub(crate) fn kept(&self, promise: Promise) -> PromiseResult {
         let holds = match promise {
             Promise::Times(bound, peer) => self.ratio(peer).map(|ratio| ratio.of_medians <= bound),
             Promise::Milliseconds(bound) => {
@@ -66,14 +66,14 @@ impl Measured {
             }
         };
         match holds {
-            Some(true) => Kept::Yes,
-            Some(false) => Kept::No,
-            None => Kept::Unknown,
+            Some(true) => PromiseResult::Yes,
+            Some(false) => PromiseResult::No,
+            None => PromiseResult::Unknown,
         }
     }
 
     /// Whether no promise is broken.
     pub(crate) fn holds(&self) -> bool {
-        self.scenario.promises.iter().all(|promise| self.kept(*promise) != Kept::No)
+        self.scenario.promises.iter().all(|promise| self.kept(*promise) != PromiseResult::No)
     }
 }

@@ -25,7 +25,7 @@ use crate::workload::Workload;
 
 /// Sessions on this machine, with every wall up, and one that stays.
 #[derive(Debug)]
-pub(crate) struct Ours {
+pub(crate) struct BastideSubject {
     client: Client,
     live: Session,
     /// One more, with everything on record.
@@ -38,7 +38,7 @@ pub(crate) struct Ours {
     points: Points,
 }
 
-impl Ours {
+impl BastideSubject {
     pub(crate) async fn start(folder: &Path, python: Option<&Path>) -> io::Result<Self> {
         let backend = LocalBackend::new(folder.join("bastide")).map_err(failed)?;
         Self::on(Arc::new(backend), folder.join("snapshots"), python).await
@@ -266,15 +266,15 @@ async fn events(count: usize) -> io::Result<Duration> {
     let source = EventSource::new(&options, &SessionId::random()).map_err(failed)?;
     let started = Instant::now();
     for _ in 0..count / 2 {
-        let told = source.observe(EventOf::Running, async { Ok(true) }, |alive| {
+        let reported = source.observe(EventOf::Running, async { Ok(true) }, |alive| {
             OperationResult::Running { alive: *alive }
         });
-        told.await.map_err(failed)?;
+        reported.await.map_err(failed)?;
     }
     source.flush().await;
     let took = started.elapsed();
-    let told = source.stats().iter().map(|stats| stats.delivered).sum::<u64>();
-    ensure(told == count as u64, "every event")?;
+    let reported = source.stats().iter().map(|stats| stats.delivered).sum::<u64>();
+    ensure(reported == count as u64, "every event")?;
     Ok(took / u32::try_from(count).unwrap_or(u32::MAX))
 }
 

@@ -1,9 +1,9 @@
 //! Numbers that are the same in each run, so that a result can be looked at again (xorshift).
 
 #[derive(Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Rng(u64);
 
-impl Random {
+impl Rng {
     /// The seed must not be 0.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)

@@ -1,6 +1,6 @@
 //! Medians, and how sure a ratio of two of them is.
 
-use crate::random::Random;
+use crate::random::Rng;
 
 /// How often the measurements are drawn again.
 const DRAWS: usize = 1000;
@@ -17,7 +17,7 @@ pub(crate) fn percentile(all: &[f64], percent: usize) -> f64 {
 /// drawn together, so that a noisy moment weighs on both sides.
 pub(crate) fn ratio_interval(ours: &[f64], theirs: &[f64]) -> (f64, f64) {
     let rounds = ours.len().min(theirs.len());
-    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
+    let mut random = Rng::new(0x9e37_79b9_7f4a_7c15);
     let mut ratios: Vec<f64> = (0..DRAWS)
         .map(|_| {
             let drawn: Vec<usize> = (0..rounds).map(|_| random.below(rounds)).collect();

@@ -10,7 +10,7 @@ use crate::bare::Bare;
 use crate::bwrap;
 use crate::docker_exec::DockerExec;
 use crate::operation::Operation;
-use crate::ours::Ours;
+use crate::ours::BastideSubject;
 use crate::peers::Peer;
 use crate::reference::Reference as ReferenceProcess;
 use crate::trees::Trees;
@@ -40,7 +40,7 @@ pub(crate) struct Available {
 /// Who is measured on a disk.
 #[derive(Debug)]
 struct OnDisk {
-    ours: Ours,
+    ours: BastideSubject,
     /// Who would be used instead of points.
     trees: Trees,
     reference: Option<ReferenceProcess>,
@@ -50,11 +50,11 @@ struct OnDisk {
 #[derive(Debug)]
 pub(crate) struct Subjects {
     available: Available,
-    ours: Ours,
+    ours: BastideSubject,
     bare: Bare,
     reference: Option<ReferenceProcess>,
     on_disk: Option<OnDisk>,
-    docker: Option<Ours>,
+    docker: Option<BastideSubject>,
     docker_reference: Option<ReferenceProcess>,
     docker_exec: Option<DockerExec>,
     pub(crate) sandlock: Option<Peer>,
@@ -63,14 +63,14 @@ pub(crate) struct Subjects {
 
 impl Subjects {
     pub(crate) async fn start(available: Available) -> io::Result<Self> {
-        let ours = Ours::start(&available.folder, available.python.as_deref()).await?;
+        let ours = BastideSubject::start(&available.folder, available.python.as_deref()).await?;
         let bare = Bare::new(&available.folder, available.python.as_deref());
         let python = available.python.as_deref();
         let start = |python| ReferenceProcess::start(python, &available.folder, None);
         let reference = python.map(start).transpose()?;
         let on_disk = match &available.disk {
             Some(disk) => Some(OnDisk {
-                ours: Ours::start(disk, None).await?,
+                ours: BastideSubject::start(disk, None).await?,
                 trees: Trees::new(disk),
                 reference: python
                     .map(|python| ReferenceProcess::start(python, disk, None))
@@ -80,7 +80,7 @@ impl Subjects {
         };
         let host = available.docker.as_deref();
         let docker = match host {
-            Some(host) => Some(Ours::in_containers(&available.folder, host).await?),
+            Some(host) => Some(BastideSubject::in_containers(&available.folder, host).await?),
             None => None,
         };
         let in_containers =

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::measured::{Kept, Measured};
+use crate::measured::{Measured, PromiseResult};
 use crate::statistics::percentile;
 
 /// Milliseconds, and how many times as long as each peer we take.
@@ -32,9 +32,9 @@ pub(crate) fn text(measured: &Measured) -> String {
     }
     for promise in measured.scenario.promises {
         let (mark, what) = match measured.kept(*promise) {
-            Kept::Yes => ("✓", "holds"),
-            Kept::No => ("✗", "does not hold"),
-            Kept::Unknown => ("?", "was not measured"),
+            PromiseResult::Yes => ("✓", "holds"),
+            PromiseResult::No => ("✗", "does not hold"),
+            PromiseResult::Unknown => ("?", "was not measured"),
         };
         let _ = writeln!(text, "  {mark} {} {what}", promise.text());
     }

@@ -1,7 +1,7 @@
 //! Which promises hold.
 
 use crate::instructions::{COUNTER, Counted};
-use crate::measured::{Kept, Measured};
+use crate::measured::{Measured, PromiseResult};
 use crate::scenario::Promise;
 
 /// All promises so far.
@@ -16,9 +16,9 @@ impl Verdicts {
     pub(crate) fn add(&mut self, measured: &Measured, without: &[String]) {
         for promise in measured.scenario.promises {
             match measured.kept(*promise) {
-                Kept::Yes => self.held += 1,
-                Kept::No => self.broken += 1,
-                Kept::Unknown => {
+                PromiseResult::Yes => self.held += 1,
+                PromiseResult::No => self.broken += 1,
+                PromiseResult::Unknown => {
                     let peer = match promise {
                         Promise::Times(_, peer) => peer.name(),
                         Promise::Milliseconds(_) => measured.scenario.ours.name(),

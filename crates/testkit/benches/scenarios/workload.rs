@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use crate::random::Random;
+use crate::random::Rng;
 
 const MIB: u64 = 1 << 20;
 
@@ -96,7 +96,7 @@ fn files(folder: &Path, count: usize) -> io::Result<()> {
 
 fn large(path: &Path, bytes: u64) -> io::Result<()> {
     let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
-    let mut random = Random::new(SEED);
+    let mut random = Rng::new(SEED);
     let random_bytes = bytes / 2;
     for _ in 0..random_bytes / 8 {
         file.write_all(&random.next().to_le_bytes())?;
@@ -113,15 +113,15 @@ fn large(path: &Path, bytes: u64) -> io::Result<()> {
 
 /// Lines of words, some of which are more frequent than others: denser than source code, lighter than noise.
 struct Text {
-    random: Random,
+    random: Rng,
     words: Vec<String>,
 }
 
 impl Text {
     fn new() -> Self {
-        let mut random = Random::new(SEED);
+        let mut random = Rng::new(SEED);
         let letters: Vec<char> = "etaoinshrdlucmfwypvbgk_".chars().collect();
-        let word = |random: &mut Random| -> String {
+        let word = |random: &mut Rng| -> String {
             let length = 2 + random.below(9);
             (0..length).map(|_| letters[random.below(letters.len())]).collect()
         };

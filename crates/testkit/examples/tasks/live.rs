@@ -7,7 +7,7 @@ use bastide::Backend;
 use bastide_docker::{DockerBackend, DockerOptions, EngineAddress};
 use bastide_local::LocalBackend;
 use bastide_testkit::engine::images;
-use bastide_testkit::live::{Options, Side, run as run_scenarios};
+use bastide_testkit::live::{LiveBackend, Options, run as run_scenarios};
 
 use crate::{Outcome, say, step};
 
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let home = tempfile::tempdir()?;
     let mut failed = false;
-    let mut compare = |side: Side, backend: Arc<dyn Backend>| -> Outcome {
+    let mut compare = |side: LiveBackend, backend: Arc<dyn Backend>| -> Outcome {
         step(&format!("live, {}", side.name()));
         let Arguments { seed, jobs, every, .. } = *arguments;
         let (only, python) = (arguments.only.clone(), arguments.python.clone());
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if arguments.local {
         let backend =
             LocalBackend::new(home.path().join("local")).map_err(|error| error.to_string())?;
-        compare(Side::Local, Arc::new(backend))?;
+        compare(LiveBackend::Local, Arc::new(backend))?;
     }
     if let Some(host) = arguments.docker.clone() {
         let address = EngineAddress::parse(&host, None).map_err(|error| error.to_string())?;
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         let backend = DockerBackend::new(home.path().join("docker"), address, options);
         let backend = backend.map_err(|error| error.to_string())?;
         let image = images::BASE.to_owned();
-        compare(Side::Docker { host, image }, Arc::new(backend))?;
+        compare(LiveBackend::Docker { host, image }, Arc::new(backend))?;
     }
     if failed { Err("the two sides differ".into()) } else { Ok(()) }
 }

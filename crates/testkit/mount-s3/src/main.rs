@@ -26,7 +26,7 @@ const PART: usize = 8 << 20;
 const THREADS: usize = 16;
 
 /// How long a mount may take to stand.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 struct Arguments {
@@ -95,9 +95,9 @@ fn run() -> Outcome<()> {
         if let Some(status) = child.try_wait()? {
             return Err(format!("cannot mount {bucket}: {status}").into());
         }
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > TIMEOUT {
             child.kill()?;
-            return Err(format!("{bucket} is not mounted after {PATIENCE:?}").into());
+            return Err(format!("{bucket} is not mounted after {TIMEOUT:?}").into());
         }
         std::thread::yield_now();
     }

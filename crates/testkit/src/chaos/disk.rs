@@ -8,7 +8,9 @@ use bastide::model::Manifest;
 use bastide::{CreateOptions, Error, ResourceLimits, Session, SessionId, Store, SweepOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::suite::{Context, Outcome, Trial, TrialError, parent, say, skip, sweeping, unswept};
+use crate::suite::{
+    Context, Outcome, Trial, TrialError, block_sweeps, parent, say, skip, sweeping,
+};
 use crate::trials;
 
 pub(super) const EVERYWHERE: &[Trial] = trials![bounds_what_is_written];
@@ -136,7 +138,7 @@ async fn bounds_many_files_as_one(context: Context) -> Outcome {
 }
 
 async fn keeps_the_files_of_a_bounded_workspace(context: Context) -> Outcome {
-    let _home = unswept().await;
+    let _home = block_sweeps().await;
     let client = context.client();
     let session = bounded(&context, false).await?;
     let (id, receipt) = (session.id().clone(), session.receipt().clone());

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
 use bastide::{
-    Command, CreateOptions, ErrorKind, OutputEvent, Process, Reason, ResourceLimits, Rung, Session,
+    Command, CreateOptions, ErrorKind, ExitReason, OutputEvent, Process, ResourceLimits, Rung,
+    Session,
 };
 
 use crate::escape::attempt;
@@ -173,9 +174,9 @@ fn storm(most: &str) -> Command {
 }
 
 /// A process of the host that has nothing to do with any session.
-struct Bystander(std::process::Child);
+struct UnrelatedProcess(std::process::Child);
 
-impl Bystander {
+impl UnrelatedProcess {
     fn new() -> Result<Self, TrialError> {
         Ok(Self(std::process::Command::new("sleep").arg("7140").spawn()?))
     }
@@ -188,7 +189,7 @@ impl Bystander {
     }
 }
 
-impl Drop for Bystander {
+impl Drop for UnrelatedProcess {
     fn drop(&mut self) {
         // It may be what this trial finds to be gone.
         drop(self.0.kill());
@@ -201,13 +202,13 @@ async fn ends_a_fork_storm_at_the_deadline(context: Context) -> Outcome {
         // There the guest shares its processor time with every process of the container.
         return Err(skip("a storm in a container keeps its guest from answering in time"));
     }
-    let mut bystander = Bystander::new()?;
+    let mut bystander = UnrelatedProcess::new()?;
     let neighbour = context.session().await?;
     for pids in [None, Some(60)] {
         let session =
             limited(&context, ResourceLimits { pids, ..ResourceLimits::default() }).await?;
         let output = session.exec(storm(STORM).timeout(Duration::from_secs(2))).await?;
-        assert_eq!((output.exit.reason, output.exit.code), (Reason::Timeout, 124), "{pids:?}");
+        assert_eq!((output.exit.reason, output.exit.code), (ExitReason::Timeout, 124), "{pids:?}");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "full\n", "{pids:?}");
         assert_eq!(running(&session, "^./probe --bastide-probe storm").await?, 0, "{pids:?}");
         session.delete().await?;
@@ -219,7 +220,7 @@ async fn ends_a_fork_storm_at_the_deadline(context: Context) -> Outcome {
 
 /// Nothing ends it but the session's end.
 async fn deletes_a_session_in_a_fork_storm(context: Context) -> Outcome {
-    let mut bystander = Bystander::new()?;
+    let mut bystander = UnrelatedProcess::new()?;
     let session = limited(&context, ResourceLimits::default()).await?;
     // Sessions of other trials have such folders, too.
     let mark = (200 + std::process::id() % 100).to_string();

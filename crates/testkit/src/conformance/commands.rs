@@ -1,6 +1,6 @@
 //! Commands: what they get, what they say, how they end.
 
-use bastide::{Command, Output, Reason, Rung};
+use bastide::{Command, ExitReason, Output, Rung};
 
 use super::files::class;
 use crate::suite::{Context, Outcome, Trial, say, sh};
@@ -22,7 +22,7 @@ async fn reports_exit_codes(context: Context) -> Outcome {
     let session = context.session().await?;
     for code in [0, 1, 7, 255] {
         let exit = session.exec(sh(&format!("exit {code}"))).await?.exit;
-        assert_eq!((exit.reason, exit.code), (Reason::Exited, code));
+        assert_eq!((exit.reason, exit.code), (ExitReason::Exited, code));
     }
     Ok(session.delete().await?)
 }
@@ -30,7 +30,7 @@ async fn reports_exit_codes(context: Context) -> Outcome {
 async fn reports_signals(context: Context) -> Outcome {
     let session = context.session().await?;
     let exit = session.exec(sh("kill -9 $$")).await?.exit;
-    assert_eq!((exit.reason, exit.code), (Reason::Signalled, 137));
+    assert_eq!((exit.reason, exit.code), (ExitReason::Signalled, 137));
     Ok(session.delete().await?)
 }
 
@@ -50,10 +50,10 @@ async fn names_what_keeps_a_command_from_running_as_the_reference_does(
 async fn reports_programs_that_cannot_be_executed(context: Context) -> Outcome {
     let session = context.session().await?;
     let missing = session.exec(Command::new(["no-such-program"])).await?.exit;
-    assert_eq!((missing.reason, missing.code), (Reason::NotStarted, 127));
+    assert_eq!((missing.reason, missing.code), (ExitReason::NotStarted, 127));
     say(&session, "echo 'not a program' > plain; chmod 644 plain").await?;
     let plain = session.exec(Command::new(["./plain"])).await?.exit;
-    assert_eq!((plain.reason, plain.code), (Reason::NotStarted, 126));
+    assert_eq!((plain.reason, plain.code), (ExitReason::NotStarted, 126));
     Ok(session.delete().await?)
 }
 

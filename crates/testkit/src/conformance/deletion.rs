@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bastide::backend::{Expose, KeepAlive, KeepAliveHandle};
@@ -11,22 +12,38 @@ use bastide::model::Manifest;
 use bastide::model::state::BackendState;
 use bastide::{
     Backend, Booted, Client, Connection, CreateOptions, GuestPath, Machine, MachineSpec,
-    MachineStatus, Orphans, SessionFolder, SessionId, SessionStatus, SweepMode,
+    MachineStatus, Orphans, SessionFolder, SessionId, SessionName, SessionStatus, SweepMode,
 };
+use bastide_proto::warden::DELETED_FOLDER;
 
-use crate::suite::{Context, Outcome, Trial, TrialError, client_for, say, skip};
+use super::lifetime::until;
+use crate::suite::{Context, Outcome, Trial, TrialError, client_for, say, skip, sweeping};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
     keeps_a_session_whose_resume_cannot_be_put_on_record,
     keeps_a_session_whose_resume_fails_at_the_last_moment,
     removes_no_folder_of_the_host_that_a_workspace_names,
+    removes_no_folder_that_was_there_before_its_session,
+    removes_a_workspace_elsewhere_though_its_removal_was_interrupted,
+    leaves_no_workspace_elsewhere_when_its_owner_is_gone,
+    lets_nobody_in_until_what_had_its_name_is_settled,
 ];
 
-type Hook = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
+/// When something happens to a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// The last moment of a start: it is on record, and is let go of.
+    Release,
+    /// A folder elsewhere that was made for it is to be removed.
+    RemoveTree,
+    /// Its own folder is to be removed, with no machine on record.
+    Discard,
+}
 
-/// A backend like another, but something happens at the last moment of a start: when the session is on
-/// record, and is let go of.
+type Hook = Arc<dyn Fn(Moment) -> io::Result<()> + Send + Sync>;
+
+/// A backend like another, but something happens at some moments.
 struct InterceptedBackend {
     inner: Arc<dyn Backend>,
     hook: Hook,
@@ -39,7 +56,7 @@ struct InterceptedKeepAlive {
 
 impl KeepAliveHandle for InterceptedKeepAlive {
     fn release(&self) -> io::Result<()> {
-        (self.hook)()?;
+        (self.hook)(Moment::Release)?;
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
         inner.map_or(Ok(()), |keep_alive| keep_alive.release().map_err(io::Error::other))
     }
@@ -94,6 +111,8 @@ impl Backend for InterceptedBackend {
     }
 
     async fn discard(&self, folder: &Path) -> bastide::Result<()> {
+        (self.hook)(Moment::Discard)
+            .map_err(|error| bastide::Error::new(bastide::ErrorKind::Io, error.to_string()))?;
         self.inner.discard(folder).await
     }
 
@@ -102,6 +121,8 @@ impl Backend for InterceptedBackend {
     }
 
     async fn remove_tree(&self, folder: &Path) -> bastide::Result<()> {
+        (self.hook)(Moment::RemoveTree)
+            .map_err(|error| bastide::Error::new(bastide::ErrorKind::Io, error.to_string()))?;
         self.inner.remove_tree(folder).await
     }
 
@@ -130,14 +151,19 @@ impl Backend for InterceptedBackend {
     }
 }
 
-fn meddled(context: &Context, hook: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> Client {
+fn intercepted_client(
+    context: &Context,
+    at: Moment,
+    hook: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+) -> Client {
     let inner = Arc::clone(&context.backend);
+    let hook = move |moment| if moment == at { hook() } else { Ok(()) };
     client_for(Arc::new(InterceptedBackend { inner, hook: Arc::new(hook) }))
 }
 
 /// A stopped session with a file in it.
 async fn stopped(context: &Context) -> Result<SessionId, TrialError> {
-    let options = CreateOptions::default().untied();
+    let options = CreateOptions::default().detached();
     let session = context.client().create(&Manifest::default(), options).await?;
     let id = session.id().clone();
     say(&session, "echo kept > file").await?;
@@ -160,7 +186,7 @@ async fn keeps_a_session_whose_resume_cannot_be_put_on_record(context: Context) 
     let log = context.backend.home().join(AUDIT_FOLDER).join(id.as_str());
     let (broken, moved) = (log.clone(), log.with_extension("moved"));
     let away = moved.clone();
-    let client = meddled(&context, move || {
+    let client = intercepted_client(&context, Moment::Release, move || {
         std::fs::rename(&broken, &away)?;
         std::fs::write(&broken, "no folder")
     });
@@ -178,7 +204,8 @@ async fn keeps_a_session_whose_resume_cannot_be_put_on_record(context: Context) 
 
 async fn keeps_a_session_whose_resume_fails_at_the_last_moment(context: Context) -> Outcome {
     let id = stopped(&context).await?;
-    let client = meddled(&context, || Err(io::ErrorKind::BrokenPipe.into()));
+    let client =
+        intercepted_client(&context, Moment::Release, || Err(io::ErrorKind::BrokenPipe.into()));
     match client.resume(&id).await {
         Err(error) => assert_eq!(error.kind(), bastide::ErrorKind::BackendLost, "{error}"),
         Ok(session) => {
@@ -209,4 +236,107 @@ async fn removes_no_folder_of_the_host_that_a_workspace_names(context: Context) 
     assert!(!Path::new(&root).exists(), "the workspace goes with its session");
     assert_eq!(std::fs::read_to_string(victim.path().join("file"))?, "kept");
     Ok(())
+}
+
+/// It may be the workspace of a session in another home. Whoever is killed before the folder of a session that cannot be made
+/// is removed comes no further than one who cannot remove it.
+async fn removes_no_folder_that_was_there_before_its_session(context: Context) -> Outcome {
+    if !context.backend.has_host_files() {
+        return Err(skip("no workspace is a folder of this host"));
+    }
+    let _home = sweeping().await;
+    let client = context.client();
+    let id = SessionId::random();
+    let root = std::env::temp_dir().join(format!("sandbox-local-{id}"));
+    std::fs::create_dir(&root)?;
+    std::fs::write(root.join("file"), "kept")?;
+    let options = || CreateOptions::default().detached().unix_local().id(id.clone());
+    let name: SessionName = format!("taken-{id}").parse()?;
+    let holder = CreateOptions::default().name(name.clone());
+    let named = client.create(&Manifest::default(), holder).await?;
+    let refused = client.create(&Manifest::default(), options().name(name)).await;
+    assert!(refused.is_err(), "two sessions have one name");
+    assert!(root.join("file").exists(), "removed with a session whose name was taken");
+    named.delete().await?;
+    for is_swept in [false, true] {
+        let interrupted =
+            intercepted_client(
+                &context,
+                Moment::Discard,
+                || Err(io::ErrorKind::Interrupted.into()),
+            );
+        let refused = interrupted.create(&Manifest::default(), options()).await;
+        assert!(refused.is_err(), "the folder of somebody else is a workspace");
+        match is_swept {
+            true => drop(client.sweep().await?),
+            false => assert!(client.delete(&id).await?, "it was not interrupted"),
+        }
+        assert!(client.inspect(&id).await.is_err(), "the session is left");
+        assert!(root.join("file").exists(), "removed with a session that was never made");
+    }
+    Ok(std::fs::remove_dir_all(&root)?)
+}
+
+/// Whoever is killed between two steps of a removal comes no further than one whose next step fails.
+async fn removes_a_workspace_elsewhere_though_its_removal_was_interrupted(
+    context: Context,
+) -> Outcome {
+    if !context.backend.has_host_files() {
+        return Err(skip("no workspace is a folder of this host"));
+    }
+    for is_stopped in [false, true] {
+        let options = CreateOptions::default().detached().unix_local();
+        let session = context.client().create(&Manifest::default(), options).await?;
+        let (id, root) = (session.id().clone(), session.root().as_str().to_owned());
+        say(&session, "echo private > file").await?;
+        drop(session);
+        if is_stopped {
+            context.client().stop(&id).await?;
+        }
+        let client = intercepted_client(&context, Moment::RemoveTree, || {
+            Err(io::ErrorKind::Interrupted.into())
+        });
+        assert!(client.delete(&id).await.is_err(), "nothing was interrupted");
+        assert!(Path::new(&root).exists(), "it was removed all the same");
+        assert!(context.client().delete(&id).await?, "nobody knows of the rest any more");
+        assert!(!Path::new(&root).exists(), "the workspace is left");
+    }
+    Ok(())
+}
+
+/// Nobody is there who knows what is on record of it but its warden.
+async fn leaves_no_workspace_elsewhere_when_its_owner_is_gone(context: Context) -> Outcome {
+    if !context.backend.has_host_files() {
+        return Err(skip("no workspace is a folder of this host"));
+    }
+    let options = CreateOptions::default().unix_local();
+    let session = context.client().create(&Manifest::default(), options).await?;
+    let (id, root) = (session.id().clone(), session.root().as_str().to_owned());
+    say(&session, "mkdir -p a/b; echo private > a/b/file").await?;
+    drop(session);
+    until(&context.client(), &id, None, Duration::from_secs(20)).await?;
+    assert!(!Path::new(&root).exists(), "the workspace is left");
+    Ok(())
+}
+
+/// Whoever settles what a lease deleted removes what the home keeps under the name: nobody has the name meanwhile.
+async fn lets_nobody_in_until_what_had_its_name_is_settled(context: Context) -> Outcome {
+    let id = SessionId::random();
+    let notes = context.backend.home().join(DELETED_FOLDER);
+    std::fs::create_dir_all(&notes)?;
+    let note = notes.join(id.as_str());
+    std::fs::write(&note, r#"{"at_ms":7,"reason":"expired","detail":"its lease ran out"}"#)?;
+    let settling = std::fs::File::open(&note)?;
+    settling.lock()?;
+    let client = context.client();
+    let manifest = Manifest::default();
+    let create = client.create(&manifest, CreateOptions::default().id(id.clone()));
+    let mut create = std::pin::pin!(create);
+    let waits = tokio::time::timeout(Duration::from_secs(1), &mut create).await;
+    assert!(waits.is_err(), "it is there while somebody clears away what had its name");
+    drop(settling);
+    let session = create.await?;
+    assert!(!note.exists(), "nobody settled it");
+    assert_eq!(say(&session, "echo here").await?, "here\n");
+    Ok(session.delete().await?)
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bastide::model::Manifest;
-use bastide::{Command, CreateOptions, OutputEvent, Reason, ResourceLimits, Session};
+use bastide::{Command, CreateOptions, ExitReason, OutputEvent, ResourceLimits, Session};
 
 use crate::escape::probe::FLAG;
 use crate::suite::{Context, Outcome, Trial, TrialError, running, sh, with_probe};
@@ -46,7 +46,7 @@ async fn t2_returns_at_the_deadline_though_a_child_ignores_signals_and_holds_the
     let started = Instant::now();
     let output = session.exec(sh(line).timeout(Duration::from_secs(1))).await?;
     let took = started.elapsed();
-    assert_eq!((output.exit.reason, output.exit.code), (Reason::Timeout, 124));
+    assert_eq!((output.exit.reason, output.exit.code), (ExitReason::Timeout, 124));
     assert_eq!(output.stdout, b"up\n");
     assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(2), "took {took:?}");
     assert_eq!(alive(&session).await?, 0);
@@ -79,7 +79,7 @@ async fn ends_everything_descended_at_the_timeout(context: Context) -> Outcome {
     let started = Instant::now();
     let output = session.exec(sh(STUBBORN).timeout(Duration::from_secs(1))).await?;
     let took = started.elapsed();
-    assert_eq!((output.exit.reason, output.exit.code), (Reason::Timeout, 124));
+    assert_eq!((output.exit.reason, output.exit.code), (ExitReason::Timeout, 124));
     assert_eq!(output.stdout, b"up\n", "what it said before is kept");
     assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(2), "took {took:?}");
     assert_eq!(alive(&session).await?, 0);
@@ -119,7 +119,7 @@ async fn ends_thousands_of_children_at_the_timeout(context: Context) -> Outcome 
     let many = "4000";
     let command = Command::new(["./probe", FLAG, "family", many]);
     let output = session.exec(command.timeout(Duration::from_secs(10))).await?;
-    assert_eq!((output.exit.reason, output.exit.code), (Reason::Timeout, 124));
+    assert_eq!((output.exit.reason, output.exit.code), (ExitReason::Timeout, 124));
     assert_eq!(String::from_utf8(output.stdout)?, format!("{many}\n"), "all were there");
     assert_eq!(families(&session).await?, 0);
     Ok(session.delete().await?)

@@ -29,7 +29,7 @@ fn failure<T>(result: bastide::Result<T>) -> Result<bastide::Error, TrialError> 
 #[derive(Debug)]
 pub(super) struct Listener {
     options: SinkOptions,
-    heard: Mutex<Vec<Arc<Event>>>,
+    recorded_events: Mutex<Vec<Arc<Event>>>,
     fails: fn(&Event) -> bool,
 }
 
@@ -40,16 +40,19 @@ impl Listener {
 
     /// One that does not take some events.
     pub(super) fn failing(options: SinkOptions, fails: fn(&Event) -> bool) -> Arc<Self> {
-        Arc::new(Self { options, heard: Mutex::default(), fails })
+        Arc::new(Self { options, recorded_events: Mutex::default(), fails })
     }
 
-    pub(super) fn heard(&self) -> Vec<Arc<Event>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn recorded_events(&self) -> Vec<Arc<Event>> {
+        self.recorded_events.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What it heard, as the operations and their halves.
-    pub(super) fn story(&self) -> Vec<String> {
-        self.heard().iter().map(|event| format!("{} {}", event.op, event.phase())).collect()
+    pub(super) fn operations(&self) -> Vec<String> {
+        self.recorded_events()
+            .iter()
+            .map(|event| format!("{} {}", event.op, event.phase()))
+            .collect()
     }
 }
 
@@ -68,7 +71,10 @@ impl Sink for Listener {
             if (self.fails)(event) {
                 return Err(raise::value_error("not that one"));
             }
-            self.heard.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(event));
+            self.recorded_events
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(Arc::clone(event));
         }
         Ok(())
     }

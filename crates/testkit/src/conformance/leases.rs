@@ -4,12 +4,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bastide::model::Manifest;
 use bastide::{
-    Command, Condition, CreateOptions, ErrorKind, LeaseChange, LeaseEnd, LeaseOptions, Session,
+    Command, Condition, CreateOptions, ErrorKind, ExpiryAction, LeaseChange, LeaseOptions, Session,
     SessionStatus,
 };
 
 use super::lifetime::until;
-use crate::suite::{Context, Outcome, Trial, TrialError, say, skip, sweeping, unswept};
+use crate::suite::{Context, Outcome, Trial, TrialError, block_sweeps, say, skip, sweeping};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -29,7 +29,7 @@ async fn make(context: &Context, lease: LeaseOptions) -> Result<Session, TrialEr
     if context.backend.leases().is_none() {
         return Err(skip("nobody on this host keeps the session alive"));
     }
-    let options = CreateOptions::default().untied().lease(lease);
+    let options = CreateOptions::default().detached().lease(lease);
     Ok(context.client().create(&Manifest::default(), options).await?)
 }
 
@@ -61,7 +61,7 @@ async fn expires_with_nobody_there_and_begins_anew_when_resumed(context: Context
     if context.backend.keeps_files() {
         assert_eq!(say(&session, "cat file").await?, "kept\n");
     }
-    let left = session.lease().await?.remaining.ok_or("its lease did not begin anew")?;
+    let left = session.lease().status().await?.remaining.ok_or("its lease did not begin anew")?;
     assert!(left > Duration::ZERO && left <= millis(3000), "{left:?}");
     drop(session);
     until(&client, &id, Some(SessionStatus::Expired), SOON).await?;
@@ -73,9 +73,9 @@ async fn expires_with_nobody_there_and_begins_anew_when_resumed(context: Context
 }
 
 async fn leaves_nothing_if_its_lease_says_so(context: Context) -> Outcome {
-    let _home = unswept().await;
+    let _home = block_sweeps().await;
     let client = context.client();
-    let lease = LeaseOptions::default().ttl(millis(1500)).then(LeaseEnd::Delete);
+    let lease = LeaseOptions::default().ttl(millis(1500)).then(ExpiryAction::Delete);
     let session = make(&context, lease).await?;
     let id = session.id().clone();
     drop(session);
@@ -99,7 +99,7 @@ async fn leaves_nothing_if_its_lease_says_so(context: Context) -> Outcome {
 /// Whoever closes a session wants its files kept, however long that takes.
 async fn keeps_what_is_closed_though_its_lease_would_delete_it(context: Context) -> Outcome {
     let client = context.client();
-    let lease = LeaseOptions::default().ttl(millis(4000)).then(LeaseEnd::Delete);
+    let lease = LeaseOptions::default().ttl(millis(4000)).then(ExpiryAction::Delete);
     let session = make(&context, lease).await?;
     let id = session.id().clone();
     session.compat().register_pre_stop_hook(|| {
@@ -117,20 +117,17 @@ async fn keeps_what_is_closed_though_its_lease_would_delete_it(context: Context)
 async fn lasts_as_long_as_somebody_says(context: Context) -> Outcome {
     let session = make(&context, LeaseOptions::default().ttl(SOON * 20)).await?;
     let client = context.client();
-    let left = session.extend_lease(SOON * 10).await?.remaining.ok_or("no time is left")?;
+    let left = session.lease().extend(SOON * 10).await?.remaining.ok_or("no time is left")?;
     assert!(left <= SOON * 10);
-    let mut change = LeaseChange::default();
-    (change.ttl, change.at_least) = (Some(millis(1)), true);
-    let left = session.change_lease(change).await?.remaining.ok_or("no time is left")?;
+    let change = LeaseChange::default().at_least(millis(1));
+    let left = session.lease().change(change).await?.remaining.ok_or("no time is left")?;
     assert!(left > SOON, "it was not shortened: {left:?}");
-    let mut change = LeaseChange::default();
-    change.forget = true;
-    let lease = session.change_lease(change).await?;
+    let lease = session.lease().change(LeaseChange::default().forget()).await?;
     assert!(!lease.is_limited(), "{lease:?}");
     assert_eq!(client.inspect(session.id()).await?.lease, None);
     // Any client can, also of a session that had none.
     let other = client.attach(session.id()).await?;
-    other.extend_lease(millis(200)).await?;
+    other.lease().extend(millis(200)).await?;
     until(&client, session.id(), Some(SessionStatus::Expired), SOON).await?;
     let error = session.exec(Command::shell("true")).await.err().ok_or("it runs commands")?;
     let error = session.explain(error).await;
@@ -143,7 +140,7 @@ async fn lasts_as_long_as_somebody_says(context: Context) -> Outcome {
 }
 
 async fn is_not_idle_while_anything_runs_in_it(context: Context) -> Outcome {
-    let _home = unswept().await;
+    let _home = block_sweeps().await;
     let client = context.client();
     let session = make(&context, LeaseOptions::default().idle(millis(700))).await?;
     let begun = Instant::now();
@@ -166,7 +163,7 @@ async fn is_not_idle_while_anything_runs_in_it(context: Context) -> Outcome {
 }
 
 async fn many_expire_within_a_second_of_their_time(context: Context) -> Outcome {
-    let _home = unswept().await;
+    let _home = block_sweeps().await;
     let client = context.client();
     // A machine that does much else is late with everything.
     let (count, late) = if context.full { (50, 1000) } else { (5, 10_000) };

@@ -41,7 +41,7 @@ fn snapshots() -> std::result::Result<(tempfile::TempDir, SnapshotChoice), Trial
 }
 
 fn options(snapshot: SnapshotChoice) -> CreateOptions {
-    CreateOptions::default().untied().snapshot(snapshot)
+    CreateOptions::default().detached().snapshot(snapshot)
 }
 
 fn file(name: &str, content: &str) -> Manifest {
@@ -192,7 +192,7 @@ chmod 1777 empty && touch -d '2001-02-03 04:05:06' plain && touch -d '1980-01-01
 
 /// Everything there is to see of a tree. Where each session has one id of its own, all of it belongs
 /// to that one.
-fn look(session: &Session) -> String {
+fn list_tree(session: &Session) -> String {
     let owner = if session.receipt().rung == Rung::Landlock { "" } else { "%u %g" };
     format!(
         "(find . ! -type d -exec stat -c '%n %F %a {owner} %s %Y %h' {{}} + | sort; \
@@ -229,7 +229,7 @@ async fn brings_everything_back_from_a_tar_file(context: Context) -> Outcome {
     );
     say(&again, "rm -rf ./* && true").await?;
     say(&again, EVERYTHING).await?;
-    let filled = say(&again, &look(&again)).await?;
+    let filled = say(&again, &list_tree(&again)).await?;
     client.stop(&id).await?;
     let stored = again.state_json()?;
     client.delete(&id).await?;
@@ -240,7 +240,7 @@ async fn brings_everything_back_from_a_tar_file(context: Context) -> Outcome {
         .filter(|line| !line.starts_with("./pipe "))
         .map(|line| line.replace(" 981173106 3\n", " 981173106 1\n"))
         .collect();
-    assert_eq!(say(&last, &look(&last)).await?, filled);
+    assert_eq!(say(&last, &list_tree(&last)).await?, filled);
     assert_eq!(
         say(&last, "cat second deep/third; du -k sparse | cut -f1").await?.lines().next(),
         Some("content")
@@ -279,10 +279,10 @@ async fn touches_nothing_for_a_damaged_tar_file(context: Context) -> Outcome {
 
 /// Archives in memory.
 #[derive(Default)]
-struct Shelf(Mutex<std::collections::HashMap<String, Vec<u8>>>);
+struct MemorySnapshots(Mutex<std::collections::HashMap<String, Vec<u8>>>);
 
 #[async_trait]
-impl RemoteSnapshots for Shelf {
+impl RemoteSnapshots for MemorySnapshots {
     async fn upload(&self, id: &str, archive: Content<'static>) -> Result<()> {
         let mut all = Vec::new();
         match archive {
@@ -312,7 +312,7 @@ async fn keeps_a_workspace_with_a_client_of_the_programs(context: Context) -> Ou
     let unbound = context.client().create(&Manifest::default(), options(spec.clone())).await;
     let class = unbound.map(drop).unwrap_err();
     assert_eq!(class.class(), Some(ErrorClass::DependenciesMissingDependencyError));
-    let shelf: RemoteSnapshotsBinding = Arc::new(Shelf::default());
+    let shelf: RemoteSnapshotsBinding = Arc::new(MemorySnapshots::default());
     let dependencies = Dependencies::default();
     dependencies.bind_value("shelf", Arc::new(shelf))?;
     let client = context.client().with_dependencies(dependencies);
@@ -489,8 +489,8 @@ async fn gives_a_model_its_tools(context: Context) -> Outcome {
     std::fs::write(folder.path().join("pdf/SKILL.md"), "---\ndescription: Reads PDF\n---\n")?;
     std::fs::write(folder.path().join("pdf/scripts/run"), "x")?;
     let skills = bastide::Skills::new(bastide::SkillSource::Lazy(folder.path().to_owned()))?;
-    let told = skills.instructions(&session).await?.unwrap_or_default();
-    assert!(told.contains("- pdf: Reads PDF (file: .agents/pdf/SKILL.md)"), "{told}");
+    let reported = skills.instructions(&session).await?.unwrap_or_default();
+    assert!(reported.contains("- pdf: Reads PDF (file: .agents/pdf/SKILL.md)"), "{reported}");
     for status in ["loaded", "already_loaded"] {
         assert_eq!(skills.load_skill(&session, "pdf").await?["status"], status);
     }

@@ -9,7 +9,7 @@ use bastide::{
     SessionStatus, SnapshotChoice, SweepOptions,
 };
 
-use crate::suite::{Context, Outcome, Trial, TrialError, running, say, sweeping, unswept};
+use crate::suite::{Context, Outcome, Trial, TrialError, block_sweeps, running, say, sweeping};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -29,8 +29,8 @@ pub(super) const TRIALS: &[Trial] = trials![
 /// How long something may take that happens by itself.
 const SOON: Duration = Duration::from_secs(20);
 
-fn untied() -> CreateOptions {
-    CreateOptions::default().untied()
+fn detached() -> CreateOptions {
+    CreateOptions::default().detached()
 }
 
 async fn make(client: &Client, options: CreateOptions) -> bastide::Result<Session> {
@@ -63,7 +63,7 @@ pub(super) async fn until(
 
 async fn outlives_its_maker_and_is_found_again(context: Context) -> Outcome {
     let client = context.client();
-    let mut options = untied();
+    let mut options = detached();
     options.env = vec![("GREETING".to_owned(), "hello there".to_owned())];
     let session = make(&client, options).await?;
     let id = session.id().clone();
@@ -101,7 +101,7 @@ async fn ends_with_its_owner(context: Context) -> Outcome {
 async fn stops_and_resumes_with_its_files(context: Context) -> Outcome {
     let _home = sweeping().await;
     let client = context.client();
-    let session = make(&client, untied()).await?;
+    let session = make(&client, detached()).await?;
     let id = session.id().clone();
     say(&session, "echo kept > file; (sleep 7401 >/dev/null 2>&1 &)").await?;
     client.stop(&id).await?;
@@ -127,7 +127,7 @@ async fn stops_and_resumes_with_its_files(context: Context) -> Outcome {
 async fn keeps_what_was_there_when_whoever_went_on_with_it_is_gone(context: Context) -> Outcome {
     let _home = sweeping().await;
     let client = context.client();
-    let session = make(&client, untied()).await?;
+    let session = make(&client, detached()).await?;
     let id = session.id().clone();
     say(&session, "echo kept > file").await?;
     drop(session);
@@ -151,7 +151,7 @@ async fn loses_nothing_that_could_not_be_saved(context: Context) -> Outcome {
     std::fs::write(&snapshots, "")?;
     let base_path = PosixPath::new(&snapshots.to_string_lossy());
     let snapshot = SnapshotChoice::Spec(SnapshotSpec::Local { base_path });
-    let session = make(&client, untied().snapshot(snapshot)).await?;
+    let session = make(&client, detached().snapshot(snapshot)).await?;
     let id = session.id().clone();
     say(&session, "echo kept > file").await?;
     drop(session);
@@ -178,7 +178,7 @@ async fn t24_is_made_again_under_the_same_name_in_a_tight_loop(context: Context)
     let client = context.client();
     let id = SessionId::random();
     for round in 0..context.count(200) {
-        let mut options = if round % 2 == 0 { untied() } else { CreateOptions::default() };
+        let mut options = if round % 2 == 0 { detached() } else { CreateOptions::default() };
         options.id = Some(id.clone());
         let session = make(&client, options).await?;
         assert_eq!(
@@ -199,12 +199,12 @@ async fn t24_is_made_again_under_the_same_name_in_a_tight_loop(context: Context)
 }
 
 async fn t25_is_deleted_from_every_state(context: Context) -> Outcome {
-    let _home = unswept().await;
+    let _home = block_sweeps().await;
     let client = context.client();
-    let running = make(&client, untied()).await?;
+    let running = make(&client, detached()).await?;
     assert!(client.delete(running.id()).await?, "running");
 
-    let stopped = make(&client, untied()).await?;
+    let stopped = make(&client, detached()).await?;
     client.stop(stopped.id()).await?;
     assert!(client.delete(stopped.id()).await?, "stopped");
     assert!(!client.delete(stopped.id()).await?, "missing");
@@ -224,7 +224,7 @@ async fn t25_is_deleted_from_every_state(context: Context) -> Outcome {
     manifest.entries.insert("a/b".to_owned(), unknown.clone());
     manifest.entries.insert("a".to_owned(), unknown);
     let failing = SessionId::random();
-    let mut options = untied();
+    let mut options = detached();
     options.id = Some(failing.clone());
     assert!(client.create(&manifest, options).await.is_err(), "a file cannot be a folder too");
     assert!(!client.delete(&failing).await?, "nothing is left of one that failed");
@@ -233,11 +233,11 @@ async fn t25_is_deleted_from_every_state(context: Context) -> Outcome {
 
 /// The deletion comes at any moment of the making. Whoever wins, nothing is left.
 async fn is_deleted_while_it_is_made(context: Context) -> Outcome {
-    let _home = unswept().await;
+    let _home = block_sweeps().await;
     let client = context.client();
     for round in 0..context.count(100) {
         let id = SessionId::random();
-        let mut options = if round % 2 == 0 { untied() } else { CreateOptions::default() };
+        let mut options = if round % 2 == 0 { detached() } else { CreateOptions::default() };
         options.id = Some(id.clone());
         let delete = async {
             // As soon as there is anything to delete, and a little later each time.
@@ -271,9 +271,9 @@ fn kill_guest(pid: Option<u32>) -> Result<bool, TrialError> {
 }
 
 async fn notes_an_end_nobody_saw(context: Context) -> Outcome {
-    let _home = unswept().await;
+    let _home = block_sweeps().await;
     let client = context.client();
-    let session = make(&client, untied()).await?;
+    let session = make(&client, detached()).await?;
     let id = session.id().clone();
     drop(session);
     if !kill_guest(client.inspect(&id).await?.guest_pid)? {
@@ -292,7 +292,7 @@ async fn notes_an_end_nobody_saw(context: Context) -> Outcome {
 async fn has_one_name_for_one_session(context: Context) -> Outcome {
     let client = context.client();
     let session = context.session().await?;
-    let mut options = untied();
+    let mut options = detached();
     options.id = Some(session.id().clone());
     let second = make(&client, options).await.map(drop).map_err(|error| error.kind());
     assert_eq!(second, Err(ErrorKind::Conflict));
@@ -303,8 +303,8 @@ async fn has_one_name_for_one_session(context: Context) -> Outcome {
 async fn sweeps_away_what_ended_and_nothing_else(context: Context) -> Outcome {
     let _home = sweeping().await;
     let client = context.client();
-    let (live, tied) = (make(&client, untied()).await?, context.session().await?);
-    let ended = make(&client, untied()).await?;
+    let (live, tied) = (make(&client, detached()).await?, context.session().await?);
+    let ended = make(&client, detached()).await?;
     let id = ended.id().clone();
     drop(ended);
     if kill_guest(client.inspect(&id).await?.guest_pid)? {

@@ -7,7 +7,7 @@ use bastide::{Client, CreateOptions, ErrorClass, ResumeOptions};
 use serde_json::{Value, json};
 
 use crate::suite::{Context, Outcome, Trial, TrialError, say};
-use recording::{Asked, BROKEN, Recording};
+use recording::{BROKEN, RecordedCall, Recording};
 
 pub(super) const TRIALS: &[Trial] = crate::trials![
     refuses_mounts_that_are_in_the_way_before_anything_is_made,
@@ -113,10 +113,12 @@ async fn has_the_host_mount_what_the_manifest_names(context: Context) -> Outcome
     let client = Client::new(backend.clone());
     let manifest = by_the_host(&[("data", "b")])?;
     // No key enters the sandbox, so nobody has to accept that.
-    let session = client.create(&manifest, CreateOptions::default().untied()).await?;
+    let session = client.create(&manifest, CreateOptions::default().detached()).await?;
     let place = format!("{}/data", session.root().as_str());
-    let asked = backend.asked();
-    let [Asked::Mount(mount)] = asked.as_slice() else { return Err(format!("{asked:?}").into()) };
+    let recorded_calls = backend.recorded_calls();
+    let [RecordedCall::Mount(mount)] = recorded_calls.as_slice() else {
+        return Err(format!("{recorded_calls:?}").into());
+    };
     assert_eq!((&mount.path, mount.provider.as_str(), mount.read_only), (&place, "s3", true));
     assert_eq!(mount.cache_size, 4096);
     assert_eq!(mount.store["source"]["keys"]["secret_access_key"], "hidden-key");
@@ -134,8 +136,8 @@ async fn has_the_host_mount_what_the_manifest_names(context: Context) -> Outcome
     drop(session);
     client.stop(&id).await?;
     assert_eq!(
-        backend.asked(),
-        [Asked::Unmount(place.clone())],
+        backend.recorded_calls(),
+        [RecordedCall::Unmount(place.clone())],
         "what was written is stored first"
     );
     let refused = client.resume(&id).await.map(drop).map_err(|error| error.to_string());
@@ -144,9 +146,12 @@ async fn has_the_host_mount_what_the_manifest_names(context: Context) -> Outcome
     let mut options = ResumeOptions::default();
     options.manifest = Some(manifest);
     let session = client.resume_with(&id, options).await?;
-    assert!(matches!(backend.asked().as_slice(), [Asked::Mount(_)]), "it is mounted again");
+    assert!(
+        matches!(backend.recorded_calls().as_slice(), [RecordedCall::Mount(_)]),
+        "it is mounted again"
+    );
     session.delete().await?;
-    assert_eq!(backend.asked(), [Asked::Unmount(place)]);
+    assert_eq!(backend.recorded_calls(), [RecordedCall::Unmount(place)]);
     Ok(())
 }
 
@@ -162,9 +167,9 @@ async fn undoes_host_mounts_when_one_of_them_fails(context: Context) -> Outcome 
     };
     assert!(error.message().contains("/two: the store does not know the key REDACTED"), "{error}");
     assert!(!format!("{error:?}").contains("hidden-key"), "{error:?}");
-    let asked = backend.asked();
-    let undone = |asked: &Asked| matches!(asked, Asked::Unmount(path) if path.ends_with("/one"));
-    assert!(asked.last().is_some_and(undone), "{asked:?}");
+    let recorded_calls = backend.recorded_calls();
+    let undone = |recorded_calls: &RecordedCall| matches!(recorded_calls, RecordedCall::Unmount(path) if path.ends_with("/one"));
+    assert!(recorded_calls.last().is_some_and(undone), "{recorded_calls:?}");
     assert!(!context.backend.home().join("sessions").join(id.as_str()).exists());
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bastide::{ErrorKind, OutputEvent, Reason};
+use bastide::{ErrorKind, ExitReason, OutputEvent};
 
 use crate::suite::{Context, Outcome, Trial, sh};
 use crate::trials;
@@ -21,7 +21,7 @@ async fn t5_bounds_two_gigabytes_of_output(context: Context) -> Outcome {
     let limit = 1 << 20;
     let line = format!("echo first; yes | head -c {}; echo; echo last", total - 12);
     let output = session.exec(sh(&line).output_limit(limit)).await?;
-    assert_eq!((output.exit.reason, output.exit.code), (Reason::Exited, 0));
+    assert_eq!((output.exit.reason, output.exit.code), (ExitReason::Exited, 0));
     assert!(output.is_truncated() && output.lost == 0);
     assert_eq!(output.stdout.len() as u64 + output.stdout_omitted, total);
     assert!(output.stdout.len() <= limit);
@@ -39,7 +39,7 @@ async fn t5_bounds_two_gigabytes_of_output(context: Context) -> Outcome {
             OutputEvent::Exit(exit) => break exit,
         }
     };
-    assert_eq!((read, exit.reason), (total, Reason::Exited));
+    assert_eq!((read, exit.reason), (total, ExitReason::Exited));
     assert!(tail.ends_with(b"last\n"));
     Ok(session.delete().await?)
 }
@@ -75,7 +75,7 @@ async fn hears_children_that_go_on_talking_where_there_is_time(context: Context)
                  case $i in *000) echo $i;; esac; done";
     let line = format!("({child}) & echo over; exit 3");
     let output = session.exec(sh(&line).timeout(Duration::from_secs(120))).await?;
-    assert_eq!((output.exit.reason, output.exit.code), (Reason::Exited, 3));
+    assert_eq!((output.exit.reason, output.exit.code), (ExitReason::Exited, 3));
     assert!(output.stdout.ends_with(b"\n500000\n"), "the child was not heard to its end");
     // One that says nothing is not waited for, and lives on.
     let line = "sleep 600 & echo $!";

@@ -57,16 +57,16 @@ fn talk(to: &ExposedPort, bytes: &[u8]) -> Result<Vec<u8>, TrialError> {
         writer.write_all(&sent)?;
         writer.shutdown(Shutdown::Write)
     });
-    let mut heard = Vec::new();
-    stream.read_to_end(&mut heard)?;
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received)?;
     writing.join().map_err(|_| "the writer panicked")??;
-    Ok(heard)
+    Ok(received)
 }
 
 async fn t20_publishes_a_server_inside_under_an_address_that_survives_reconnect(
     context: Context,
 ) -> Outcome {
-    let options = CreateOptions::default().exposed_ports([8765, 8765]).untied();
+    let options = CreateOptions::default().exposed_ports([8765, 8765]).detached();
     let first = session(&context, options).await?;
     let server = serve(&first, "127.0.0.1:8765").await?;
     let endpoint = first.compat().resolve_exposed_port(8765).await?;
@@ -91,9 +91,9 @@ async fn t20_publishes_a_server_inside_under_an_address_that_survives_reconnect(
     assert_eq!(talk(&endpoint, b"again")?, b"again");
     held.write_all(b"and after")?;
     held.shutdown(Shutdown::Write)?;
-    let mut heard = String::new();
-    held.read_to_string(&mut heard)?;
-    assert_eq!(heard, "before and after");
+    let mut received = String::new();
+    held.read_to_string(&mut received)?;
+    assert_eq!(received, "before and after");
 
     second.delete().await?;
     // Nobody listens there any more once the session is gone.
@@ -123,8 +123,8 @@ async fn carries_many_connections_and_large_ones_exactly(context: Context) -> Ou
             let endpoint = endpoint.clone();
             let bytes = if number == 0 { large.clone() } else { vec![b'x'; number * 37] };
             tokio::task::spawn_blocking(move || {
-                let heard = talk(&endpoint, &bytes)?;
-                if heard == bytes { Ok(()) } else { Err(TrialError::from("bytes were changed")) }
+                let received = talk(&endpoint, &bytes)?;
+                if received == bytes { Ok(()) } else { Err(TrialError::from("bytes were changed")) }
             })
         })
         .collect();
@@ -140,8 +140,8 @@ async fn refuses_connections_where_nobody_listens(context: Context) -> Outcome {
     let endpoint = session.expose(9200).await?;
     let started = Instant::now();
     let mut refused = connect(&endpoint)?;
-    let heard = refused.read(&mut [0; 1]).map_err(|error| error.kind());
-    assert_eq!(heard, Err(IoErrorKind::ConnectionReset));
+    let received = refused.read(&mut [0; 1]).map_err(|error| error.kind());
+    assert_eq!(received, Err(IoErrorKind::ConnectionReset));
     assert!(started.elapsed() < SOON);
     // And works as soon as somebody does.
     let server = serve(&session, "127.0.0.1:9200").await?;
@@ -163,6 +163,10 @@ async fn resolves_only_ports_that_were_declared_or_exposed(context: Context) -> 
     assert_eq!(json!(error.context()), context_want);
     let exposed = session.expose(80).await?;
     assert_eq!(session.compat().resolve_exposed_port(80).await?, exposed);
+
+    session.shutdown().await?;
+    let down = session.compat().resolve_exposed_port(80).await.map(drop).err();
+    assert_eq!(down.map(|error| json!(error.context())), Some(context_want));
 
     let wrong = CreateOptions::default().exposed_ports([0]);
     let refused = context.client().create(&Manifest::default(), wrong).await;

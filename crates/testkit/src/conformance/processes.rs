@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bastide::model::Manifest;
 use bastide::{
-    Command, CreateOptions, ErrorKind, OutputEvent, Process, ProcessId, Reason, Session,
+    Command, CreateOptions, ErrorKind, ExitReason, OutputEvent, Process, ProcessId, Session,
 };
 
 use crate::suite::{Context, Outcome, Trial, running, say, sh};
@@ -21,7 +21,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     survives_a_command_that_kills_its_own_supervisor,
 ];
 
-async fn collect(mut process: Process) -> Result<(Vec<u8>, Reason), bastide::Error> {
+async fn collect(mut process: Process) -> Result<(Vec<u8>, ExitReason), bastide::Error> {
     let mut all = Vec::new();
     loop {
         match process.next().await? {
@@ -39,7 +39,7 @@ async fn until_exists(session: &Session, path: &str) -> Outcome {
 
 /// A background process that goes on talking, nobody connected for a while, and not a byte lost.
 async fn t3_replays_a_background_process_from_an_offset(context: Context) -> Outcome {
-    let options = CreateOptions::default().untied();
+    let options = CreateOptions::default().detached();
     let session = context.client().create(&Manifest::default(), options).await?;
     let name = session.id().clone();
     let away = Duration::from_secs(if context.full { 600 } else { 5 });
@@ -60,15 +60,15 @@ async fn t3_replays_a_background_process_from_an_offset(context: Context) -> Out
 
     // Listen to some of it, then go away altogether.
     let mut first = session.attach(id, 0).await?;
-    let mut heard = Vec::new();
-    while heard.len() < 100_000 {
+    let mut received = Vec::new();
+    while received.len() < 100_000 {
         if let OutputEvent::Stdout(data) = first.next().await? {
-            heard.extend_from_slice(&data);
+            received.extend_from_slice(&data);
         }
     }
     let offset = first.offset();
     drop((first, session));
-    assert_eq!(offset, heard.len() as u64);
+    assert_eq!(offset, received.len() as u64);
     // That nobody is there for a time is what this is about.
     tokio::time::sleep(away).await;
 
@@ -77,9 +77,9 @@ async fn t3_replays_a_background_process_from_an_offset(context: Context) -> Out
     let on = again.exec(Command::shell("until [ -e spoken ]; do sleep 0.01; done; touch go"));
     assert_eq!(on.await?.exit.code, 0);
     let (rest, reason) = collect(again.attach(id, offset).await?).await?;
-    assert_eq!(reason, Reason::Exited);
-    heard.extend_from_slice(&rest);
-    assert!(heard == want, "heard {} bytes of {}", heard.len(), want.len());
+    assert_eq!(reason, ExitReason::Exited);
+    received.extend_from_slice(&rest);
+    assert!(received == want, "received {} bytes of {}", received.len(), want.len());
 
     // And from the beginning, after the end.
     let (whole, _) = collect(again.log(id, 0).await?).await?;
@@ -96,7 +96,7 @@ async fn lists_what_lives_on_with_the_command_it_came_from(context: Context) -> 
     let record = record.ok_or("the command has no record")?;
     assert_eq!(
         record.exit.as_ref().map(|exit| (exit.reason, exit.code)),
-        Some((Reason::Exited, 0))
+        Some((ExitReason::Exited, 0))
     );
     let mut alive: Vec<_> = record.children.iter().map(|(_, line)| line.as_str()).collect();
     alive.sort_unstable();
@@ -129,7 +129,7 @@ async fn signals_a_process_that_has_only_just_begun(context: Context) -> Outcome
             let id = session.launch(Command::new(["sleep", "7305"])).await?;
             session.signal(id, signal).await.map_err(|error| format!("round {round}: {error}"))?;
             let exit = session.attach(id, 0).await?.output(1000).await?.exit;
-            assert_eq!((exit.reason, exit.code), (Reason::Signalled, code), "round {round}");
+            assert_eq!((exit.reason, exit.code), (ExitReason::Signalled, code), "round {round}");
         }
     }
     assert_eq!(running(&session, "^sleep 7305").await?, 0);
@@ -143,7 +143,7 @@ async fn kills_everything_descended_from_a_process(context: Context) -> Outcome 
     until_exists(&session, "up").await?;
     session.signal(id, 9).await?;
     let (_, reason) = collect(session.attach(id, 0).await?).await?;
-    assert_eq!(reason, Reason::Signalled);
+    assert_eq!(reason, ExitReason::Signalled);
     assert_eq!(running(&session, "^sleep 730").await?, 0);
     Ok(session.delete().await?)
 }
@@ -158,7 +158,7 @@ async fn detaches_from_a_command_it_started(context: Context) -> Outcome {
     drop(process);
     say(&session, "touch go").await?;
     let (rest, reason) = collect(session.attach(id, offset).await?).await?;
-    assert_eq!((&rest[..], reason), (&b"two\n"[..], Reason::Exited));
+    assert_eq!((&rest[..], reason), (&b"two\n"[..], ExitReason::Exited));
     Ok(session.delete().await?)
 }
 

@@ -8,8 +8,8 @@ use bastide::compat::PtyLimits;
 use bastide::model::snapshot::SnapshotSpec;
 use bastide::model::{Entry, Manifest, PosixPath};
 use bastide::{
-    Client, CreateOptions, ErrorClass, ErrorKind, ExtractOptions, ResumeOptions, SnapshotChoice,
-    Tools,
+    Client, Command, Condition, CreateOptions, ErrorClass, ErrorKind, ExtractOptions,
+    ResumeOptions, SnapshotChoice, Tools,
 };
 
 use crate::suite::{Context, Outcome, Trial, TrialError, say, sh};
@@ -21,6 +21,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     comes_back_in_a_folder_that_is_as_it_was_saved,
     says_that_the_folder_it_worked_in_is_gone,
     has_a_class_for_every_call_after_its_end,
+    has_a_class_for_a_command_without_a_word,
     takes_the_permissions_of_an_archive_where_it_has_a_system_of_its_own,
     says_why_it_cannot_be_saved,
     knows_an_empty_name_for_its_own_user,
@@ -136,17 +137,29 @@ async fn says_that_the_folder_it_worked_in_is_gone(context: Context) -> Outcome 
         return Ok(());
     }
     let top = tempfile::tempdir()?;
-    let root = top.path().canonicalize()?.join("project");
-    fs::create_dir(&root)?;
-    let manifest = Manifest { root: root.to_string_lossy().into_owned(), ..Manifest::default() };
-    let session = context.client().create(&manifest, CreateOptions::default()).await?;
-    assert!(session.compat().exec_result(sh("true")).await?.ok());
-    fs::remove_dir_all(&root)?;
-    let refused = session.compat().exec_result(sh("true")).await;
-    assert_eq!(class(refused)?, "WorkspaceRootNotFoundError");
-    let refused = session.compat().pty_exec_start(sh("true"), PtyLimits::default()).await;
-    assert_eq!(class(refused)?, "WorkspaceRootNotFoundError");
-    Ok(session.delete().await?)
+    // A backslash is a slash inside, and the folder is called otherwise there.
+    for name in ["project", "its\\own"] {
+        let root = top.path().canonicalize()?.join(name);
+        fs::create_dir(&root)?;
+        let root_text = root.to_string_lossy().into_owned();
+        let manifest = Manifest { root: root_text, ..Manifest::default() };
+        let session = match context.client().create(&manifest, CreateOptions::default()).await {
+            // Not where a session has the host's own paths.
+            Err(error) if error.condition() == Some(&Condition::GrantMoved) => {
+                assert!(name.contains('\\'), "{error}");
+                continue;
+            }
+            made => made?,
+        };
+        assert!(session.compat().exec_result(sh("true")).await?.ok());
+        fs::remove_dir_all(&root)?;
+        let refused = session.compat().exec_result(sh("true")).await;
+        assert_eq!(class(refused)?, "WorkspaceRootNotFoundError");
+        let refused = session.compat().pty_exec_start(sh("true"), PtyLimits::default()).await;
+        assert_eq!(class(refused)?, "WorkspaceRootNotFoundError");
+        session.delete().await?;
+    }
+    Ok(())
 }
 
 async fn has_a_class_for_every_call_after_its_end(context: Context) -> Outcome {
@@ -178,6 +191,16 @@ async fn has_a_class_for_every_call_after_its_end(context: Context) -> Outcome {
     assert_eq!(class(session.start().await)?, "WorkspaceStartError");
     // Nothing is kept of it, so nothing is missing.
     session.save().await?;
+    Ok(session.delete().await?)
+}
+
+async fn has_a_class_for_a_command_without_a_word(context: Context) -> Outcome {
+    let session = context.session().await?;
+    let none = Command::new(Vec::<Vec<u8>>::new());
+    let run = session.compat().exec_result(none.clone()).await;
+    assert_eq!(class(run)?, "ExecTransportError");
+    let started = session.compat().pty_exec_start(none, PtyLimits::default()).await;
+    assert_eq!(class(started)?, "ExecTransportError");
     Ok(session.delete().await?)
 }
 

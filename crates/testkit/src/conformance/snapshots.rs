@@ -229,7 +229,7 @@ async fn says_which_file_is_damaged_whichever_byte_is(context: Context) -> Outco
                 2>/dev/null; i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done > text";
     say(&session, make).await?;
     session.snapshots(&store).save("one", None).await?;
-    assert!(store.verify(None, None)?.is_whole());
+    assert!(store.verify(None, None)?.is_intact());
     let files = files_of(&store)?;
     let lengths: Vec<usize> =
         files.iter().map(|file| fs::read(file).map_or(0, |all| all.len())).collect();
@@ -248,10 +248,10 @@ async fn says_which_file_is_damaged_whichever_byte_is(context: Context) -> Outco
         flip(file, at, bit)?;
         let found = store.verify(None, None)?;
         let place = format!("{} at {at}", file.display());
-        assert!(!found.is_whole(), "nobody noticed {place}");
+        assert!(!found.is_intact(), "nobody noticed {place}");
         let one = found.snapshots.iter().find(|health| health.name == "one");
         let one = one.ok_or_else(|| format!("snapshot one is not named: {place}"))?;
-        assert!(!one.is_whole(), "nobody said that snapshot one is touched by {place}: {found:?}");
+        assert!(!one.is_intact(), "nobody said that snapshot one is touched by {place}: {found:?}");
         assert!(one.broken.is_some() || one.damaged.iter().all(|path| !path.is_empty()));
         // Whoever comes now knows nothing of how it was.
         let fresh = Store::open(store.home())?;
@@ -261,7 +261,7 @@ async fn says_which_file_is_damaged_whichever_byte_is(context: Context) -> Outco
         // What was noted about it does not hold any more.
         drop(fs::remove_file(store.home().join("damaged")));
     }
-    assert!(store.verify(Some("one"), None)?.is_whole());
+    assert!(store.verify(Some("one"), None)?.is_intact());
     Ok(session.delete().await?)
 }
 
@@ -281,7 +281,7 @@ async fn heals_when_the_same_content_is_saved_again(context: Context) -> Outcome
     session.snapshots(&store).save("two", None).await?;
     for name in ["one", "two"] {
         let found = store.verify(Some(name), None)?;
-        assert!(found.is_whole(), "{name}: {found:?}");
+        assert!(found.is_intact(), "{name}: {found:?}");
         session.snapshots(&store).restore(name, None).await?;
     }
     Ok(session.delete().await?)
@@ -323,7 +323,7 @@ async fn collects_garbage_while_others_save_and_restore(context: Context) -> Out
     assert!(collecting.await?? > 0);
     worked?;
     let found = store.verify(None, None)?;
-    assert!(found.is_whole() && !found.snapshots.is_empty(), "{found:?}");
+    assert!(found.is_intact() && !found.snapshots.is_empty(), "{found:?}");
     for (name, _) in store.list()? {
         store.remove(&name)?;
     }
@@ -344,7 +344,7 @@ async fn saves_a_tree_that_changes_meanwhile(context: Context) -> Outcome {
     }
     session.signal(process, 9).await?;
     let found = store.verify(None, None)?;
-    assert!(found.is_whole(), "{found:?}");
+    assert!(found.is_intact(), "{found:?}");
     let other = restored(&context, &store, "s0").await?;
     other.delete().await?;
     Ok(session.delete().await?)

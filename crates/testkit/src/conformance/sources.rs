@@ -85,9 +85,9 @@ async fn copies_ten_thousand_files_as_one_stream(context: Context) -> Outcome {
     }
     let seen = Arc::new(AtomicU64::new(0));
     let mut options = from(&base);
-    let told = Arc::clone(&seen);
+    let reported = Arc::clone(&seen);
     options.progress = Some(ProgressListener::new(move |progress| {
-        told.fetch_max(progress.entries, Ordering::SeqCst);
+        reported.fetch_max(progress.entries, Ordering::SeqCst);
     }));
     let entries = json!({"many": {"type": "local_dir", "src": "many"}});
     let session = context.client().create(&manifest(entries)?, options).await?;
@@ -296,8 +296,8 @@ async fn fetches(
         let refused = refused.map(drop).unwrap_err();
         assert_eq!(refused.class(), Some(class), "{reference} {subpath:?}: {refused}");
         // Where the host keeps what it fetched is nothing to whoever wrote the manifest.
-        let told = format!("{refused} {}", serde_json::Value::from(refused.context().clone()));
-        assert!(!told.contains("cache/git"), "{reference} {subpath:?}: {told}");
+        let reported = format!("{refused} {}", serde_json::Value::from(refused.context().clone()));
+        assert!(!reported.contains("cache/git"), "{reference} {subpath:?}: {reported}");
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bastide::compat::PtyLimits;
-use bastide::{Command, ErrorClass, Exit, OutputEvent, Process, Reason};
+use bastide::{Command, ErrorClass, Exit, ExitReason, OutputEvent, Process};
 
 use crate::suite::{Context, Outcome, Trial};
 use crate::trials;
@@ -64,7 +64,7 @@ async fn t12_drives_a_shell_on_a_terminal(context: Context) -> Outcome {
     expect(&mut process, &mut seen, "got: forty-two\r\n").await?;
     process.write("exit 3\n").await?;
     let exit = finish(&mut process, &mut seen).await?;
-    assert_eq!((exit.reason, exit.code), (Reason::Exited, 3));
+    assert_eq!((exit.reason, exit.code), (ExitReason::Exited, 3));
     Ok(session.delete().await?)
 }
 
@@ -84,7 +84,7 @@ async fn interrupts_with_a_key(context: Context) -> Outcome {
     expect(&mut process, &mut seen, "code 130\r\n").await?;
     process.write("\u{4}").await?;
     let exit = finish(&mut process, &mut seen).await?;
-    assert_eq!(exit.reason, Reason::Exited);
+    assert_eq!(exit.reason, ExitReason::Exited);
     Ok(session.delete().await?)
 }
 

@@ -72,19 +72,19 @@ async fn journaled(context: &Context, manifest: &Manifest) -> Result<Session, Tr
 }
 
 /// What tells one state of a workspace from every other, times, owners and attributes included.
-struct Eye {
+struct Fingerprinter {
     _folder: tempfile::TempDir,
     store: Store,
 }
 
-impl Eye {
+impl Fingerprinter {
     fn open() -> Result<Self, TrialError> {
         let folder = tempfile::tempdir()?;
         let store = Store::open(folder.path().join("store"))?;
         Ok(Self { _folder: folder, store })
     }
 
-    async fn see(&self, session: &Session) -> Result<String, TrialError> {
+    async fn fingerprint_of(&self, session: &Session) -> Result<String, TrialError> {
         Ok(session.snapshots(&self.store).fingerprint().await?)
     }
 }
@@ -104,7 +104,7 @@ const PROJECT: &str = "mkdir -p src/deep docs bin 'odd name'; echo 'int main(voi
     touch -d '2001-02-03 04:05:06' docs/old; echo spaced > 'odd name/file'; chmod 500 docs";
 
 async fn t10_undo_takes_back_what_commands_did(context: Context) -> Outcome {
-    let eye = Eye::open()?;
+    let eye = Fingerprinter::open()?;
     let session = journaled(&context, &Manifest::default()).await?;
     say(&session, PROJECT).await?;
     let commands = [
@@ -126,23 +126,23 @@ async fn t10_undo_takes_back_what_commands_did(context: Context) -> Outcome {
         "printf x > \"$(printf 'n\\377me')\"",
     ];
     for line in commands {
-        let before = eye.see(&session).await?;
+        let before = eye.fingerprint_of(&session).await?;
         say(&session, line).await?;
-        let changed = eye.see(&session).await?;
+        let changed = eye.fingerprint_of(&session).await?;
         let undone = session.journal().undo(1).await?;
-        assert_eq!(eye.see(&session).await?, before, "undo of `{line}` ({undone:?})");
+        assert_eq!(eye.fingerprint_of(&session).await?, before, "undo of `{line}` ({undone:?})");
         let redone = session.journal().redo().await?;
-        assert_eq!(eye.see(&session).await?, changed, "redo of `{line}` ({redone:?})");
+        assert_eq!(eye.fingerprint_of(&session).await?, changed, "redo of `{line}` ({redone:?})");
         session.journal().undo(1).await?;
-        assert_eq!(eye.see(&session).await?, before, "undo of `{line}` once more");
+        assert_eq!(eye.fingerprint_of(&session).await?, before, "undo of `{line}` once more");
     }
     // All of them at once: to before the first.
-    let first = eye.see(&session).await?;
+    let first = eye.fingerprint_of(&session).await?;
     say(&session, "echo 1 > one").await?;
     say(&session, "rm -rf src").await?;
     say(&session, "mv docs gone").await?;
     session.journal().undo(3).await?;
-    assert_eq!(eye.see(&session).await?, first);
+    assert_eq!(eye.fingerprint_of(&session).await?, first);
     Ok(session.delete().await?)
 }
 
@@ -204,7 +204,7 @@ async fn t9_undo_never_removes_what_the_session_did_not_write(context: Context) 
 }
 
 async fn brings_back_links_holes_and_repositories(context: Context) -> Outcome {
-    let eye = Eye::open()?;
+    let eye = Fingerprinter::open()?;
     let session = journaled(&context, &Manifest::default()).await?;
     say(
         &session,
@@ -212,7 +212,7 @@ async fn brings_back_links_holes_and_repositories(context: Context) -> Outcome {
          mkdir folder; echo x > folder/x",
     )
     .await?;
-    let before = eye.see(&session).await?;
+    let before = eye.fingerprint_of(&session).await?;
     say(&session, "echo more >> two").await?;
     let point = session.journal().checkpoint(Some("written")).await?;
     assert!(point.point.changes.first.is_empty(), "nothing changed since the command");
@@ -222,7 +222,7 @@ async fn brings_back_links_holes_and_repositories(context: Context) -> Outcome {
     assert!(session.files().same_file("one", "two").await?, "both names are of one file again");
     assert_eq!(&session.files().read("one").await?[..], b"both\nmore\n");
     session.journal().undo(1).await?;
-    assert_eq!(eye.see(&session).await?, before);
+    assert_eq!(eye.fingerprint_of(&session).await?, before);
     let blocks = say(&session, "stat -c %b holes").await?;
     assert!(blocks.trim().parse::<u64>()? * 512 < 1_000_000, "holes take {blocks} blocks");
     session.delete().await?;
@@ -233,10 +233,10 @@ async fn brings_back_links_holes_and_repositories(context: Context) -> Outcome {
     let git = "git -c user.name=a -c user.email=a@b -c init.defaultBranch=main";
     say(&session, &format!("mkdir -p lib/in && echo 1 > lib/in/f && {git} init -q . && {git} add -A && {git} commit -qm 1"))
         .await?;
-    let before = eye.see(&session).await?;
+    let before = eye.fingerprint_of(&session).await?;
     say(&session, &format!("{git} mv lib moved && {git} commit -qm 2")).await?;
     session.journal().undo(1).await?;
-    assert_eq!(eye.see(&session).await?, before);
+    assert_eq!(eye.fingerprint_of(&session).await?, before);
     assert_eq!(
         say(&session, &format!("{git} status --porcelain; {git} log --oneline | wc -l"))
             .await?
@@ -285,18 +285,18 @@ print(d.execute('pragma integrity_check').fetchone()[0], d.execute('select sum(n
 }
 
 async fn goes_back_to_checkpoints_without_a_journal(context: Context) -> Outcome {
-    let eye = Eye::open()?;
+    let eye = Fingerprinter::open()?;
     let session = context.session().await?;
     say(&session, PROJECT).await?;
-    let first = eye.see(&session).await?;
+    let first = eye.fingerprint_of(&session).await?;
     session.journal().checkpoint(Some("first")).await?;
     say(&session, "rm -rf src; echo 1 > one").await?;
-    let second = eye.see(&session).await?;
+    let second = eye.fingerprint_of(&session).await?;
     let made = session.journal().checkpoint(Some("second")).await?;
     assert!(made.point.changes.removed > 2 && made.point.changes.added == 1, "{made:?}");
     let background = session.launch(sh("sleep 7130; echo over > over")).await?;
     say(&session, "echo 2 > two").await?;
-    let third = eye.see(&session).await?;
+    let third = eye.fingerprint_of(&session).await?;
     let undone = session.journal().undo(1).await?;
     assert!(undone.ended >= 1, "processes end first, and it is said: {undone:?}");
     let alive = session
@@ -305,14 +305,14 @@ async fn goes_back_to_checkpoints_without_a_journal(context: Context) -> Outcome
         .into_iter()
         .any(|one| one.id == background && one.exit.is_none());
     assert!(!alive, "a process outlived the undo");
-    assert_eq!(eye.see(&session).await?, second);
+    assert_eq!(eye.fingerprint_of(&session).await?, second);
     // Nothing changed since, so the one before it is meant.
     session.journal().undo(1).await?;
-    assert_eq!(eye.see(&session).await?, first);
+    assert_eq!(eye.fingerprint_of(&session).await?, first);
     session.journal().redo().await?;
-    assert_eq!(eye.see(&session).await?, second);
+    assert_eq!(eye.fingerprint_of(&session).await?, second);
     session.journal().redo().await?;
-    assert_eq!(eye.see(&session).await?, third);
+    assert_eq!(eye.fingerprint_of(&session).await?, third);
     let found = session.journal().diff(Some("first..second"), None).await?;
     assert!(found.files.iter().any(|file| file.path == "src/deep/text"), "{found:?}");
     let found = session.journal().diff(Some("second.."), Some("two")).await?;
@@ -336,9 +336,9 @@ async fn restores_one_path_and_nothing_else(context: Context) -> Outcome {
 }
 
 async fn a_point_outlives_a_stop(context: Context) -> Outcome {
-    let _unswept = crate::suite::unswept().await;
+    let _unswept = crate::suite::block_sweeps().await;
     let client = context.client();
-    let options = CreateOptions::default().untied().journal(JournalOptions::default().commands());
+    let options = CreateOptions::default().detached().journal(JournalOptions::default().commands());
     let session = client.create(&Manifest::default(), options).await?;
     let id = session.id().clone();
     say(&session, "echo 1 > file").await?;
@@ -409,7 +409,7 @@ async fn finds_damage_in_points(context: Context) -> Outcome {
     let of = format!("{}@", session.id());
     let is_whole = |report: &bastide::snapshot::store::VerifyReport| {
         let mut found = report.snapshots.iter().filter(|one| one.name.starts_with(&of));
-        found.next().map(|point| point.is_whole())
+        found.next().map(|point| point.is_intact())
     };
     assert_eq!(is_whole(&store.verify(None, None)?), Some(true));
     let points = store.home().join("points").join(session.id().as_str());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bastide::{Command, ErrorKind, OutputEvent, Reason, Session};
+use bastide::{Command, ErrorKind, ExitReason, OutputEvent, Session};
 
 use super::files::class;
 use crate::suite::{Context, Outcome, Trial, TrialError, say, sh, skip};
@@ -208,7 +208,7 @@ async fn ends_everything_of_a_user_at_the_timeout(context: Context) -> Outcome {
     let line = "trap '' TERM; setsid sleep 7801 & sleep 7801";
     let command = Command::shell(line).user(NUMBER).timeout(Duration::from_millis(300));
     let exit = session.exec(command).await?.exit;
-    assert_eq!(exit.reason, Reason::Timeout);
+    assert_eq!(exit.reason, ExitReason::Timeout);
     let alive =
         "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c 'sleep 780[1]'; true";
     assert_eq!(say_as(&session, "root", alive).await?, "0\n");
@@ -223,7 +223,7 @@ async fn ends_everything_of_a_user_at_the_timeout(context: Context) -> Outcome {
     assert_ne!(other.exit.code, 0, "nobody ended a process of somebody");
     session.signal(process, 15).await?;
     let exit = session.attach(process, 0).await?.output(1024).await?.exit;
-    assert_eq!(exit.reason, Reason::Signalled);
+    assert_eq!(exit.reason, ExitReason::Signalled);
     Ok(session.delete().await?)
 }
 

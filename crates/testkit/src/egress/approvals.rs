@@ -6,7 +6,7 @@ use bastide::egress::{Answer, PendingFlow};
 use bastide::model::policy::{Flow, Host, Verdict};
 use bastide::{Client, CreateOptions, Session, SessionId};
 
-use super::{Greeter, PATIENCE, client, policy};
+use super::{Greeter, TIMEOUT, client, policy};
 use crate::escape::attempt;
 use crate::suite::{Context, Outcome, Trial, TrialError, with_probe};
 use crate::trials;
@@ -15,7 +15,7 @@ pub(super) const TRIALS: &[Trial] = trials![remembers_what_was_approved_for_the_
 
 /// What waits, once something does.
 async fn pending(client: &Client, id: &SessionId) -> Result<PendingFlow, TrialError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(flow) = client.egress_pending(id).await?.pop() {
             return Ok(flow);
@@ -51,7 +51,7 @@ async fn remembers_what_was_approved_for_the_session(context: Context) -> Outcom
         server.port
     );
     let client = client(&context);
-    let options = CreateOptions::default().policy(policy(&text)?).untied();
+    let options = CreateOptions::default().policy(policy(&text)?).detached();
     let session = client.create(&with_probe(bastide::model::Manifest::default())?, options).await?;
     let id = session.id().clone();
     let host = Host::parse("asked.test")?;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::crowds::{MEMORY, highest_memory};
-use super::{Greeter, PATIENCE, policy, session};
+use super::connection_limit::{MEMORY, highest_memory};
+use super::{Greeter, TIMEOUT, policy, session};
 use crate::escape::attempt;
 use crate::suite::{Context, Outcome, Trial, TrialError};
 use crate::trials;
@@ -91,7 +91,7 @@ async fn bounds_a_million_names(context: Context) -> Outcome {
     // Whoever else has a network is served as before; and so is this one, once it has calmed down.
     let port = server.port.to_string();
     assert_eq!(attempt(&neighbour, "dial", &["host.test", &port]).await?, "heard \"welcome\"\n");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while attempt(&session, "dial", &["host.test", &port]).await? != "heard \"welcome\"\n" {
         assert!(Instant::now() < deadline, "it is never served again");
     }

@@ -26,7 +26,8 @@ const COUNT: &str = "grep -c BEGIN \"$SSL_CERT_FILE\"";
 
 async fn reads_tls_only_where_programs_trust_whoever_does(context: Context) -> Outcome {
     let client = client(&context);
-    let options = CreateOptions::default().policy(policy("rules:\n- allow: api.test\n")?).untied();
+    let options =
+        CreateOptions::default().policy(policy("rules:\n- allow: api.test\n")?).detached();
     let session = client.create(&Manifest::default(), options).await?;
     let id = session.id().clone();
     assert_eq!(say(&session, "echo \"$SSL_CERT_FILE\"").await?, "\n");
@@ -55,7 +56,7 @@ async fn keeps_what_stands_for_a_secret_through_other_policies(context: Context)
         "rules:\n- allow: api.test\nsecrets:\n  KEY: {{from: 'env:{SECRET_VARIABLE}', env: API_KEY, hosts: [api.test]}}\n"
     );
     let client = client(&context);
-    let options = CreateOptions::default().policy(policy(&with)?).untied();
+    let options = CreateOptions::default().policy(policy(&with)?).detached();
     let session = client.create(&Manifest::default(), options).await?;
     let id = session.id().clone();
     let inside = say(&session, "echo \"$API_KEY\"").await?;
@@ -71,7 +72,7 @@ async fn keeps_what_stands_for_a_secret_through_other_policies(context: Context)
 async fn changes_the_policy_of_a_stopped_session(context: Context) -> Outcome {
     let (before, after) = (Greeter::start()?, Greeter::start()?);
     let client = client(&context);
-    let options = CreateOptions::default().policy(policy_for(&before)?).untied();
+    let options = CreateOptions::default().policy(policy_for(&before)?).detached();
     let session = client.create(&with_probe(Manifest::default())?, options).await?;
     let id = session.id().clone();
     drop(session);
@@ -111,8 +112,8 @@ async fn tells_sinks_what_was_decided(context: Context) -> Outcome {
     attempt(&session, "dial", &["allowed.test", &port]).await?;
     attempt(&session, "dial", &["denied.test", &port]).await?;
     session.delete().await?;
-    let told = std::fs::read_to_string(&outbox)?;
-    let events = told.lines().map(serde_json::from_str::<serde_json::Value>);
+    let reported = std::fs::read_to_string(&outbox)?;
+    let events = reported.lines().map(serde_json::from_str::<serde_json::Value>);
     let events: Vec<_> = events.collect::<Result<_, _>>()?;
     for (host, decision) in [("allowed.test", "allow"), ("denied.test", "deny")] {
         let is_it = |event: &&serde_json::Value| {
@@ -120,7 +121,7 @@ async fn tells_sinks_what_was_decided(context: Context) -> Outcome {
             event["op"] == "egress" && data["host"] == host && data["decision"] == decision
         };
         let phases: Vec<_> = events.iter().filter(is_it).map(|event| &event["phase"]).collect();
-        assert!(phases.len() >= 2 && phases[0] == "start" && phases[1] == "finish", "{told}");
+        assert!(phases.len() >= 2 && phases[0] == "start" && phases[1] == "finish", "{reported}");
     }
     Ok(())
 }

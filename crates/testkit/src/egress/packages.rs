@@ -29,7 +29,7 @@ pub(super) const TRIALS: &[Trial] = trials![
 ];
 
 /// How long a program may take on a machine that does other things, too.
-const PATIENCE: Duration = Duration::from_secs(100);
+const TIMEOUT: Duration = Duration::from_secs(100);
 
 /// Has programs trust the server's own authority: whose TLS is passed through is nobody's but theirs.
 const TRUST: &str = "for name in SSL_CERT_FILE REQUESTS_CA_BUNDLE NODE_EXTRA_CA_CERTS CURL_CA_BUNDLE GIT_SSL_CAINFO \
@@ -62,7 +62,7 @@ async fn script(
     let line = format!(
         "set -e\nexport HOME=$PWD AT=https://packages.test:{port} PLAIN=http://packages.test:{plain}\n{trust}{lines}"
     );
-    let output = session.exec(Command::shell(&line).timeout(PATIENCE)).await?;
+    let output = session.exec(Command::shell(&line).timeout(TIMEOUT)).await?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     if let Some(reason) = said.lines().find_map(|line| line.strip_prefix("SKIP ")) {
         return Err(skip(reason));

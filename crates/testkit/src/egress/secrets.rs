@@ -59,7 +59,7 @@ async fn hides_the_warden(context: Context) -> Outcome {
 
 /// T23: a session that goes on has its policy and what stands for its secrets; the secrets are read again, or it does not.
 async fn reads_secrets_again_when_a_session_goes_on(context: Context) -> Outcome {
-    let options = bastide::CreateOptions::default().policy(policy(&with_secret())?).untied();
+    let options = bastide::CreateOptions::default().policy(policy(&with_secret())?).detached();
     let session = client(&context).create(&Manifest::default(), options).await?;
     let (id, inside) = (session.id().clone(), say(&session, "echo \"$API_KEY\"").await?);
     drop(session);

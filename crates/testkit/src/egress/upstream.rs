@@ -22,12 +22,12 @@ impl CompanyProxy {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let heard = Arc::clone(&asked);
+        let received = Arc::clone(&asked);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let heard = Arc::clone(&heard);
+                let received = Arc::clone(&received);
                 // Whoever goes away early is not missed.
-                std::thread::spawn(move || drop(serve(&stream, knows, &heard)));
+                std::thread::spawn(move || drop(serve(&stream, knows, &received)));
             }
         });
         Ok(Self { port, asked })
@@ -38,7 +38,7 @@ impl CompanyProxy {
     }
 }
 
-fn serve(stream: &TcpStream, knows: &str, heard: &Mutex<Vec<String>>) -> io::Result<()> {
+fn serve(stream: &TcpStream, knows: &str, received: &Mutex<Vec<String>>) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut first = String::new();
     reader.read_line(&mut first)?;
@@ -50,7 +50,7 @@ fn serve(stream: &TcpStream, knows: &str, heard: &Mutex<Vec<String>>) -> io::Res
         }
     }
     let place = first.split(' ').nth(1).unwrap_or_default().to_owned();
-    heard.lock().unwrap_or_else(PoisonError::into_inner).push(place.clone());
+    received.lock().unwrap_or_else(PoisonError::into_inner).push(place.clone());
     let known = first.starts_with("CONNECT ").then(|| place.strip_prefix(knows)).flatten();
     let Some(port) = known.and_then(|port| port.strip_prefix(':')?.parse::<u16>().ok()) else {
         return (&*stream).write_all(b"HTTP/1.1 403 Forbidden\r\n\r\n");

@@ -64,13 +64,13 @@ async fn t22_root_inside_can_neither_see_nor_alter_the_audit_log(context: Contex
     }
     session.delete().await?;
     let report = verify(context.backend.home(), &id, None)?;
-    assert!(report.is_good() && report.is_ended, "{report:?}");
+    assert!(report.is_valid() && report.is_ended, "{report:?}");
     // One flipped byte is found.
     let mut bytes = fs::read(&log)?;
     let at = bytes.len() / 2;
     bytes[at] ^= 1;
     fs::write(&log, bytes)?;
-    assert!(!verify(context.backend.home(), &id, None)?.is_good());
+    assert!(!verify(context.backend.home(), &id, None)?.is_valid());
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use bastide::model::Manifest;
 use bastide::{CreateOptions, Error, ErrorKind, Session};
 
 use super::host::{grant, host, manifest, work};
-use crate::suite::{Context, Outcome, Trial, TrialError, say, sh, unswept};
+use crate::suite::{Context, Outcome, Trial, TrialError, block_sweeps, say, sh};
 use crate::trials;
 
 pub(super) const TRIALS: &[Trial] = trials![
@@ -28,7 +28,7 @@ fn secret(top: &Path) -> Result<(), TrialError> {
 
 /// A session that can be stopped and resumed.
 async fn lasting(context: &Context, manifest: &Manifest) -> bastide::Result<Session> {
-    context.client().create(manifest, CreateOptions::default().untied()).await
+    context.client().create(manifest, CreateOptions::default().detached()).await
 }
 
 /// The failure, which names the link and what to do.
@@ -44,7 +44,7 @@ async fn follows_no_link_that_a_command_planted_to_a_grant(context: Context) -> 
     if !context.backend.has_host_files() {
         return Ok(());
     }
-    let _held = unswept().await;
+    let _held = block_sweeps().await;
     let (_folder, top) = host()?;
     secret(&top)?;
     let root = work(&context, &top, "ws")?;
@@ -83,7 +83,7 @@ async fn follows_no_link_that_a_command_planted_to_a_workspace(context: Context)
     if !context.backend.has_host_files() || !context.has_namespaces()? {
         return Ok(());
     }
-    let _held = unswept().await;
+    let _held = block_sweeps().await;
     let (_folder, top) = host()?;
     secret(&top)?;
     let around = work(&context, &top, "around")?;
@@ -109,7 +109,7 @@ async fn resumes_with_no_other_file_than_was_granted(context: Context) -> Outcom
     if !context.backend.has_host_files() {
         return Ok(());
     }
-    let _held = unswept().await;
+    let _held = block_sweeps().await;
     let (_folder, top) = host()?;
     for name in ["one", "two"] {
         let folder = work(&context, &top, name)?;

@@ -14,7 +14,7 @@ pub(super) const TRIALS: &[Trial] = trials![
 ];
 
 /// How long one operation may take, whatever is swapped under it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Everything about what is outside that would show if somebody had touched it.
 const OUTSIDE: &str =
@@ -103,9 +103,9 @@ async fn cannot_hold_file_operations_up_with_pipes(context: Context) -> Outcome 
     let process = swap(&session, "pipe").await?;
     for _ in 0..context.count(200) {
         let started = Instant::now();
-        let done = tokio::time::timeout(PATIENCE, everything(&session, &archive)).await;
+        let done = tokio::time::timeout(TIMEOUT, everything(&session, &archive)).await;
         done.map_err(|_| "an operation waits for a pipe")??;
-        assert!(started.elapsed() < PATIENCE);
+        assert!(started.elapsed() < TIMEOUT);
     }
     drop(process);
     Ok(session.delete().await?)

@@ -238,9 +238,9 @@ fn loopback() -> io::Result<Vec<String>> {
     let mut client = TcpStream::connect(listener.local_addr()?)?;
     let (mut server, _) = listener.accept()?;
     client.write_all(b"hello")?;
-    let mut heard = [0; 5];
-    server.read_exact(&mut heard)?;
-    Ok(if &heard == b"hello" { vec!["talked over loopback".to_owned()] } else { Vec::new() })
+    let mut received = [0; 5];
+    server.read_exact(&mut received)?;
+    Ok(if &received == b"hello" { vec!["talked over loopback".to_owned()] } else { Vec::new() })
 }
 
 /// Sends everything back to whoever connects, until it is ended.
@@ -265,13 +265,13 @@ fn guest(path: &str) -> Vec<String> {
     };
     let greeting = bastide_proto::hello::hello(&bastide_proto::hello::Token([0; 32]));
     let said = guest.write_all(&greeting).and_then(|()| guest.write_all(&[0; 64]));
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     // A guest that closes the connection while we speak is one that does not listen.
-    let read = said.and_then(|()| guest.read_to_end(&mut heard).map(drop));
+    let read = said.and_then(|()| guest.read_to_end(&mut received).map(drop));
     let refused = read.as_ref().err().map(io::Error::kind);
     match refused {
         None | Some(io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
-            vec!["connected".to_owned(), format!("heard {} bytes", heard.len())]
+            vec!["connected".to_owned(), format!("heard {} bytes", received.len())]
         }
         Some(kind) => vec![format!("connected, then {kind}")],
     }
@@ -281,9 +281,9 @@ fn guest(path: &str) -> Vec<String> {
 fn listen(path: &str) -> io::Result<Vec<String>> {
     let listener = std::os::unix::net::UnixListener::bind(path)?;
     io::stdout().write_all(b"listening\n")?;
-    let mut heard = Vec::new();
-    listener.accept()?.0.read_to_end(&mut heard)?;
-    Ok(vec![format!("heard {} bytes", heard.len())])
+    let mut received = Vec::new();
+    listener.accept()?.0.read_to_end(&mut received)?;
+    Ok(vec![format!("heard {} bytes", received.len())])
 }
 
 fn sockets(path: &str, name: &str, datagrams: &str) -> io::Result<Vec<String>> {

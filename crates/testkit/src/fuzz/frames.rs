@@ -6,8 +6,8 @@ use bastide_proto::files::{
 use bastide_proto::frame::Tag;
 use bastide_proto::request::{PutObstacle, PutObstacleKind};
 use bastide_proto::{
-    Accepted, End, Fault, FaultKind, Frame, FrameCodec, Notice, ProcessRecord, PutItem, PutMessage,
-    Request,
+    Accepted, End, Fault, FaultKind, Frame, FrameCodec, ProcessNotice, ProcessRecord, PutItem,
+    PutMessage, Request,
 };
 use bytes::BytesMut;
 use serde::Serialize;
@@ -56,7 +56,7 @@ fn message(frame: &Frame) -> Verdict {
 fn item(body: &[u8]) -> Verdict {
     let readers: &[fn(&[u8]) -> Verdict] = &[
         again::<ProcessRecord>,
-        again::<Notice>,
+        again::<ProcessNotice>,
         again::<Opened>,
         again::<FoundFile>,
         again::<DirListing>,
@@ -112,7 +112,7 @@ fn seeds() -> Vec<Vec<u8>> {
         seed(Tag::Refused, &fault),
         seed(Tag::End, &End::Exited { code: 3 }),
         seed(Tag::End, &End::Failed(fault)),
-        seed(Tag::Item, &Notice::Lost(12)),
+        seed(Tag::Item, &ProcessNotice::Lost(12)),
         seed(Tag::Item, &FoundFile { path: b"/workspace/a".to_vec().into(), stat }),
         seed(Tag::Item, &listed),
         seed(Tag::Item, &vec![Change::Created(changed), renamed, Change::Overflow]),

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Read as _;
+use std::process::Stdio;
 use std::time::Duration;
 
 use bastide::compat::{ManifestPart, PtyLimits};
@@ -9,15 +10,17 @@ use bastide::{
     Command, ExtractOptions, FileInfo, ResumeOptions, Session, ToolAnswer, Tools, WriteOptions,
 };
 use bastide_model::pty::PtyExecUpdate;
+use bastide_model::text::shell_quote;
 use bastide_model::{Error, ErrorKind, Result};
+use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::ours::Stage;
+use super::ours::{ScenarioState, answered};
 use crate::vectors::{decode_base64, encode_base64};
 
 /// Performs one call.
-pub(super) async fn perform(stage: &mut Stage<'_>, step: &Value) -> Result<Value> {
-    match step["op"].as_str().unwrap_or_default() {
+pub(super) async fn perform(stage: &mut ScenarioState<'_>, step: &Value) -> Result<Value> {
+    match name_of(step) {
         "open" => {
             let manifest = stage.manifest()?;
             let made = stage.client.create_unstarted(&manifest, stage.options()?).await?;
@@ -30,12 +33,21 @@ pub(super) async fn perform(stage: &mut Stage<'_>, step: &Value) -> Result<Value
         "resume" => {
             let options =
                 ResumeOptions::default().manifest(stage.manifest()?).create(stage.options()?);
-            let state = session(stage)?.state_json()?;
+            let state = match step["from"].as_str() {
+                Some(name) => stage.states.get(name).cloned().unwrap_or_default(),
+                None => session(stage)?.state_json()?,
+            };
             // A session that is let go ends only if it was not stopped before.
             let resumed = stage.client.resume_state(state, options).await;
-            stage.heard.take();
+            stage.recorder.take();
             stage.session = Some(resumed?);
             Ok(Value::Null)
+        }
+        "state" => {
+            let state = session(stage)?.state_json()?;
+            let name = step["as"].as_str().unwrap_or_default().to_owned();
+            stage.states.insert(name, state.clone());
+            Ok(state)
         }
         "delete" => {
             let id = session(stage)?.id().clone();
@@ -46,10 +58,10 @@ pub(super) async fn perform(stage: &mut Stage<'_>, step: &Value) -> Result<Value
             let mut bytes = Vec::new();
             let mut file = archive.into_file().map_err(failed)?;
             file.read_to_end(&mut bytes).map_err(failed)?;
-            let told = json!({"tar": shown(&bytes)});
+            let reported = json!({"tar": shown(&bytes)});
             let name = step["as"].as_str().unwrap_or_default().to_owned();
             stage.archives.insert(name, bytes);
-            Ok(told)
+            Ok(reported)
         }
         "hydrate" => {
             let data = match step["from"].as_str() {
@@ -66,6 +78,7 @@ pub(super) async fn perform(stage: &mut Stage<'_>, step: &Value) -> Result<Value
         "host" => {
             let mut command = std::process::Command::new("sh");
             command.arg("-c").arg(text(step, "line")?).current_dir(stage.tmp());
+            command.stdout(Stdio::null());
             let status = command.status().map_err(failed)?;
             Ok(status.code().into())
         }
@@ -98,7 +111,11 @@ async fn on_session(session: &Session, op: &str, step: &Value) -> Result<Value> 
         "shutdown" => session.shutdown().await.map(nothing),
         "close" => session.close().await.map(nothing),
         "running" => session.is_running().await.map(Value::from),
-        "state" => session.state_json(),
+        "together" => {
+            let steps = step["steps"].as_array().into_iter().flatten();
+            let done = steps.map(|step| Box::pin(on_session(session, name_of(step), step)));
+            Ok(join_all(done).await.into_iter().map(answered).collect())
+        }
         "exec" => {
             let result = session.compat().exec_result(command(step)?).await?;
             Ok(json!({
@@ -198,7 +215,11 @@ async fn on_files(session: &Session, op: &str, step: &Value) -> Result<Value> {
     }
 }
 
-fn session<'a>(stage: &'a Stage<'_>) -> Result<&'a Session> {
+fn name_of(step: &Value) -> &str {
+    step["op"].as_str().unwrap_or_default()
+}
+
+fn session<'a>(stage: &'a ScenarioState<'_>) -> Result<&'a Session> {
     stage.session.as_ref().ok_or_else(|| failed("there is no session"))
 }
 
@@ -217,9 +238,13 @@ fn content(step: &Value) -> Result<Vec<u8>> {
 fn command(step: &Value) -> Result<Command> {
     let words = step["command"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let words: Vec<&str> = words.collect();
-    let mut command = match step["shell"] == false {
-        true => Command::new(words),
-        false => Command::shell(words.first().copied().unwrap_or_default()),
+    let mut command = match &step["shell"] {
+        Value::Bool(false) => Command::new(words),
+        Value::Array(shell) => {
+            let shell = shell.iter().filter_map(Value::as_str).map(str::to_owned);
+            Command::new(shell.chain([line(&words)]))
+        }
+        _ => Command::shell(&line(&words)),
     };
     if let Some(seconds) = step["timeout"].as_f64() {
         command = command.timeout(Duration::try_from_secs_f64(seconds).map_err(failed)?);
@@ -230,6 +255,14 @@ fn command(step: &Value) -> Result<Command> {
     })
 }
 
+/// The words of a command as one line for a shell: a single word is one already.
+fn line(words: &[&str]) -> String {
+    match words {
+        [line] => (*line).to_owned(),
+        words => words.iter().map(|word| shell_quote(word)).collect::<Vec<_>>().join(" "),
+    }
+}
+
 fn limits(step: &Value) -> PtyLimits {
     PtyLimits {
         yield_time_s: step["yield_time_s"].as_f64(),
@@ -237,7 +270,7 @@ fn limits(step: &Value) -> PtyLimits {
     }
 }
 
-fn updated(stage: &mut Stage<'_>, update: &PtyExecUpdate) -> Value {
+fn updated(stage: &mut ScenarioState<'_>, update: &PtyExecUpdate) -> Value {
     stage.process = update.process_id.unwrap_or(stage.process);
     json!({
         "output": shown(&update.output),

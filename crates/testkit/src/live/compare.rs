@@ -68,8 +68,8 @@ mod tests {
             &json!({"a": {"b": 1, "c": [1, 2]}, "d": null}),
             &json!({"a": {"b": 1.0, "c": [1, 3, 4]}, "e": "x"}),
         );
-        let told: Vec<_> = leaves.iter().map(|leaf| leaf.field.as_str()).collect();
-        assert_eq!(told, ["a.c.1", "a.c.2", "d", "e"]);
+        let reported: Vec<_> = leaves.iter().map(|leaf| leaf.field.as_str()).collect();
+        assert_eq!(reported, ["a.c.1", "a.c.2", "d", "e"]);
         assert_eq!((leaves[2].reference.as_str(), leaves[2].ours.as_str()), ("null", "absent"));
     }
 }

@@ -6,14 +6,14 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::Side;
+use super::LiveBackend;
 use crate::vectors::{decode_base64, members};
 
 /// Texts longer than this compare by length and digest.
 const WHOLE: usize = 2000;
 
 /// Operations the reference tells of. Ours tell of more.
-const TOLD: [&str; 10] = [
+const REPORTED: [&str; 10] = [
     "start",
     "stop",
     "shutdown",
@@ -54,7 +54,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub(super) fn of(answer: &Value, line: &Value, tmp: &Path, side: &Side) -> Self {
+    pub(super) fn of(answer: &Value, line: &Value, tmp: &Path, side: &LiveBackend) -> Self {
         let mut names = Vec::new();
         let mut name = |text: &str, name| {
             if !text.is_empty() && text != "/" {
@@ -75,24 +75,44 @@ impl Names {
             name(&simple, "<ID>");
         }
         name(&tmp.to_string_lossy(), "<TMP>");
-        Self { names, is_container: *side != Side::Local }
+        Self { names, is_container: *side != LiveBackend::Local }
     }
 
-    /// A call that can be compared.
-    pub(super) fn call(&self, mut call: Value) -> Value {
+    /// What came of a step, so that it can be compared.
+    pub(super) fn call(&self, mut call: Value, step: &Value) -> Value {
         let events = call["events"].as_array().cloned().unwrap_or_default();
-        let is_told = |event: &Value| TOLD.iter().any(|op| event["op"] == *op);
-        let events = events.into_iter().filter(is_told);
+        let is_reported = |event: &Value| REPORTED.iter().any(|op| event["op"] == *op);
+        let events = events.into_iter().filter(is_reported);
         let mut spans = Vec::new();
-        let events = events.map(|event| tidy(event, &mut spans)).collect::<Vec<_>>();
+        let mut events = events.map(|event| tidy(event, &mut spans)).collect::<Vec<_>>();
+        if step.get("from").is_some() {
+            events.iter_mut().for_each(without_padding);
+        }
         call["events"] = events.into();
+        // Which number a process has is chance.
+        if step.get("process").is_none()
+            && let Some(id) = call.pointer_mut("/error/context/session_id")
+        {
+            *id = "<...>".into();
+        }
+        self.tidy_error(&mut call);
+        // Calls that were made together.
+        let together = call.get_mut("result").and_then(Value::as_array_mut);
+        for each in together.into_iter().flatten() {
+            if each.get("error").is_some() {
+                self.tidy_error(each);
+            }
+        }
+        self.value(call)
+    }
+
+    fn tidy_error(&self, call: &mut Value) {
         if let Some(object) = call["error"].as_object_mut() {
             *object = comparable(object);
             if self.is_container {
                 without_commands(object);
             }
         }
-        self.value(call)
     }
 
     /// A value without what is one side's own.
@@ -133,6 +153,7 @@ impl Names {
             self.names.iter().fold(text.to_owned(), |text, (own, name)| text.replace(own, name));
         let named = without_chance(&without_staging(&named), "/tmp/sandbox-git-<ID>-");
         let named = without_chance(&named, " port 1 after ");
+        let named = without_chance(&named, "PTY session not found: ");
         let lines = named.split('\n').map(|line| {
             match ["Chunk ID: ", "Wall time: ", "Process running with session ID "]
                 .iter()
@@ -232,12 +253,16 @@ fn tidy(mut event: Value, spans: &mut Vec<String>) -> Value {
         }
     }
     if event["op"] == "persist_workspace" {
-        // Padding is each archiver's own.
-        if let Some(bytes) = event["data"].get_mut("bytes") {
-            *bytes = "<bytes>".into();
-        }
+        without_padding(&mut event);
     }
     event
+}
+
+/// How long an archive is, is each archiver's own.
+fn without_padding(event: &mut Value) {
+    if let Some(bytes) = event["data"].get_mut("bytes") {
+        *bytes = "<bytes>".into();
+    }
 }
 
 /// What of an error is compared: the words of the operating system and of Python's library are not.

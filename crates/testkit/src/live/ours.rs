@@ -13,61 +13,63 @@ use bastide_model::{ClientOptions, Error, ErrorClass, Manifest, PosixPath, Resul
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::Side;
+use super::LiveBackend;
 use super::calls;
 
 /// No call of a scenario takes longer.
 const STEP: Duration = Duration::from_secs(60);
 
 /// A client of ours.
-pub(super) struct Ours {
+pub(super) struct BastideClient {
     backend: Arc<dyn Backend>,
-    side: Side,
+    side: LiveBackend,
 }
 
 /// What a scenario has come to so far.
-pub(super) struct Stage<'a> {
+pub(super) struct ScenarioState<'a> {
     pub(super) client: Client,
     pub(super) line: &'a Value,
     pub(super) session: Option<Session>,
     /// Archives that later calls use.
     pub(super) archives: HashMap<String, Vec<u8>>,
+    /// States that a session is resumed from later.
+    pub(super) states: HashMap<String, Value>,
     /// The last interactive process.
     pub(super) process: i64,
-    pub(super) heard: Arc<Heard>,
-    side: &'a Side,
+    pub(super) recorder: Arc<EventRecorder>,
+    side: &'a LiveBackend,
 }
 
-impl Ours {
-    pub(super) fn new(backend: Arc<dyn Backend>, side: Side) -> Self {
+impl BastideClient {
+    pub(super) fn new(backend: Arc<dyn Backend>, side: LiveBackend) -> Self {
         Self { backend, side }
     }
 
     /// What we make of a scenario.
     pub(super) async fn perform(&self, line: &Value) -> Value {
-        let heard = Arc::new(Heard::new());
-        let events = EventOptions::new().shared_sink(Arc::clone(&heard) as Arc<dyn Sink>);
+        let recorder = Arc::new(EventRecorder::new());
+        let events = EventOptions::new().shared_sink(Arc::clone(&recorder) as Arc<dyn Sink>);
         let client = Client::new(Arc::clone(&self.backend)).with_events(events);
-        let mut stage = Stage {
+        let mut stage = ScenarioState {
             client,
             line,
             session: None,
             archives: HashMap::new(),
+            states: HashMap::new(),
             process: -1,
-            heard,
+            recorder,
             side: &self.side,
         };
         let mut steps = vec![json!({"op": "open"})];
         steps.extend(line["steps"].as_array().into_iter().flatten().cloned());
         let mut done = Vec::new();
         for step in &steps {
-            stage.heard.take();
+            stage.recorder.take();
             let mut call = match timeout(STEP, calls::perform(&mut stage, step)).await {
-                Ok(Ok(result)) => json!({"result": result}),
-                Ok(Err(error)) => json!({"error": told(&error)}),
+                Ok(outcome) => answered(outcome),
                 Err(_) => json!({"error": {"type": "TimeoutError", "message": "no end"}}),
             };
-            call["events"] = stage.heard.take();
+            call["events"] = stage.recorder.take();
             let is_closed = done.is_empty() && call.get("error").is_some();
             done.push(call);
             if is_closed || stage.session.is_none() {
@@ -87,7 +89,7 @@ impl Ours {
     }
 }
 
-impl Stage<'_> {
+impl ScenarioState<'_> {
     pub(super) fn manifest(&self) -> Result<Manifest> {
         lax::read(&self.line["manifest"])
     }
@@ -100,13 +102,13 @@ impl Stage<'_> {
         let ports = self.line.get("exposed_ports").cloned().unwrap_or_else(|| json!([]));
         let written = json!({"type": "unix_local", "exposed_ports": ports});
         let mut options = CreateOptions::written(&lax::read::<ClientOptions>(&written)?)?;
-        options.unix_local = *self.side == Side::Local;
+        options.unix_local = *self.side == LiveBackend::Local;
         // A session of the reference has what the host has.
         let term = std::env::var_os("TERM").and_then(|term| term.into_string().ok());
-        let term = term.filter(|_| *self.side == Side::Local);
+        let term = term.filter(|_| *self.side == LiveBackend::Local);
         options.env.extend(term.map(|term| ("TERM".to_owned(), term)));
         options.base_dir = Some(self.tmp().to_owned());
-        if *self.side == Side::Local {
+        if *self.side == LiveBackend::Local {
             // The reference's sessions on this machine have its network.
             options.network = NetworkAccess::Host;
         } else if !options.exposed_ports.is_empty() {
@@ -120,28 +122,36 @@ impl Stage<'_> {
     }
 }
 
+/// What came of a call, as the reference's driver tells it.
+pub(super) fn answered(outcome: Result<Value>) -> Value {
+    match outcome {
+        Ok(result) => json!({"result": result}),
+        Err(error) => json!({"error": error_object(&error)}),
+    }
+}
+
 /// An error as the reference's driver tells it.
-fn told(error: &Error) -> Value {
-    let mut told = json!({
+fn error_object(error: &Error) -> Value {
+    let mut error_object = json!({
         "type": error.class().map(ErrorClass::name).unwrap_or_default(),
         "message": error.message(),
         "context": error.context(),
     });
     if let Some(code) = error.error_code() {
-        told["code"] = code.into();
-        told["retryable"] = json!(error.is_retryable());
+        error_object["code"] = code.into();
+        error_object["retryable"] = json!(error.is_retryable());
     }
-    told
+    error_object
 }
 
 /// Keeps what it hears.
 #[derive(Debug)]
-pub(super) struct Heard {
+pub(super) struct EventRecorder {
     options: SinkOptions,
     events: Mutex<Vec<Arc<Event>>>,
 }
 
-impl Heard {
+impl EventRecorder {
     fn new() -> Self {
         let mut options = SinkOptions::sync();
         options.policy =
@@ -156,7 +166,7 @@ impl Heard {
 }
 
 #[async_trait]
-impl Sink for Heard {
+impl Sink for EventRecorder {
     fn kind(&self) -> &'static str {
         "Heard"
     }
@@ -166,8 +176,8 @@ impl Sink for Heard {
     }
 
     async fn handle(&self, events: &[Arc<Event>]) -> Result<()> {
-        let mut heard = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.extend(events.iter().cloned());
+        let mut recorder = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        recorder.extend(events.iter().cloned());
         Ok(())
     }
 }

@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Side;
+use super::LiveBackend;
 
 /// How long a scenario may take. Calls have deadlines of their own in the process, but some of them wait
 /// where nothing can interrupt them.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A process that performs scenarios, and another one after each that got stuck.
 #[derive(Debug)]
 pub(super) struct Reference {
     python: PathBuf,
-    side: Side,
+    side: LiveBackend,
     running: Running,
 }
 
@@ -31,7 +31,7 @@ struct Running {
 }
 
 impl Reference {
-    pub(super) fn start(python: &Path, side: &Side) -> io::Result<Self> {
+    pub(super) fn start(python: &Path, side: &LiveBackend) -> io::Result<Self> {
         let running = Running::start(python, side)?;
         Ok(Self { python: python.to_owned(), side: side.clone(), running })
     }
@@ -49,21 +49,23 @@ impl Reference {
 }
 
 impl Running {
-    fn start(python: &Path, side: &Side) -> io::Result<Self> {
+    fn start(python: &Path, side: &LiveBackend) -> io::Result<Self> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/live/reference.py");
         // Its commands ignore what whoever started this ignores, such as `nohup`; ours do not.
         let mut command = Command::new("env");
         command.arg("--default-signal").arg(python).arg(script).arg(side.name());
-        if let Side::Docker { host, image } = side {
+        // Its commands have this one's, too; ours have a `/tmp` of their own.
+        command.env_remove("TMPDIR");
+        if let LiveBackend::Docker { host, image } = side {
             command.arg(image).env("DOCKER_HOST", host);
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let missing = || io::Error::other("no pipe");
         let orders = child.stdin.take().ok_or_else(missing)?;
         let lines = BufReader::new(child.stdout.take().ok_or_else(missing)?).lines();
-        let (heard, answers) = channel();
+        let (received, answers) = channel();
         // Ends with the process, whose output it reads.
-        thread::spawn(move || lines.map(|line| heard.send(line)).all(|sent| sent.is_ok()));
+        thread::spawn(move || lines.map(|line| received.send(line)).all(|sent| sent.is_ok()));
         Ok(Self { child, orders, answers })
     }
 
@@ -71,7 +73,7 @@ impl Running {
     fn perform(&mut self, line: &Value) -> io::Result<Option<Value>> {
         writeln!(self.orders, "{line}")?;
         self.orders.flush()?;
-        match self.answers.recv_timeout(PATIENCE) {
+        match self.answers.recv_timeout(TIMEOUT) {
             Ok(answer) => serde_json::from_str(&answer?).map(Some).map_err(io::Error::other),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the reference ended")),

@@ -22,23 +22,80 @@ pub struct Report {
     scenarios: usize,
     calls: usize,
     covered: usize,
-    differing: Vec<Differing>,
+    differing: usize,
+    /// How often the reference was asked once more.
+    repeats: usize,
 }
 
-/// A call that differs in a way nobody meant.
-#[derive(Debug)]
-struct Differing {
-    scenario: String,
-    /// Which of its calls.
+/// What came of a scenario.
+pub(super) struct Done {
+    pub(super) judged: Vec<CallVerdict>,
+    pub(super) repeats: usize,
+}
+
+/// What came of a call, on both sides.
+pub(super) struct CallVerdict {
+    /// The rules that cover a difference, by their place.
+    rules: Vec<usize>,
+    /// What differs in a way nobody meant, to be read.
+    differing: Option<String>,
+}
+
+impl CallVerdict {
+    pub(super) fn is_alike(&self) -> bool {
+        self.differing.is_none()
+    }
+}
+
+/// Compares what both sides made of a scenario, call by call.
+pub(super) fn judge(
+    rules: &[Rule],
+    scenario: &Scenario,
+    theirs: &Outcome,
+    own: &Outcome,
+) -> Vec<CallVerdict> {
+    let operations = scenario.operations();
+    let most = theirs.calls.len().max(own.calls.len());
+    let nothing = Value::Null;
+    let mut judged = Vec::new();
+    for number in 0..most {
+        // Containers have a listing of their own at the end.
+        let operation = operations.get(number).copied().unwrap_or("left");
+        let reference = theirs.calls.get(number).unwrap_or(&nothing);
+        let ours = own.calls.get(number).unwrap_or(&nothing);
+        let call = Call { scenario, number, operation };
+        judged.push(call.judge(rules, reference, ours));
+    }
+    if let (Some(reference), Some(ours)) = (&theirs.left, &own.left) {
+        let call = Call { scenario, number: most, operation: "left" };
+        judged.push(call.judge(rules, reference, ours));
+    }
+    judged
+}
+
+struct Call<'a> {
+    scenario: &'a Scenario,
     number: usize,
-    operation: String,
-    leaves: Vec<Leaf>,
+    operation: &'a str,
 }
 
-impl Differing {
-    fn text(&self) -> String {
-        let Self { scenario, number, operation, leaves } = self;
-        let mut lines = vec![format!("{scenario}, call {number}: {operation}")];
+impl Call<'_> {
+    fn judge(&self, rules: &[Rule], reference: &Value, ours: &Value) -> CallVerdict {
+        let (reference, ours) = comparable(self.operation, reference, ours);
+        let mut leaves = differences(&reference, &ours);
+        let mut used = Vec::new();
+        leaves.retain(|leaf| {
+            let rule = rules.iter().position(|rule| rule.covers(self.operation, leaf));
+            used.extend(rule);
+            rule.is_none()
+        });
+        let differing = (!leaves.is_empty()).then(|| self.text(&leaves));
+        CallVerdict { rules: used, differing }
+    }
+
+    fn text(&self, leaves: &[Leaf]) -> String {
+        let Self { scenario, number, operation } = self;
+        let mut lines = vec![format!("{}, call {number}: {operation}", scenario.id)];
         for Leaf { field, reference, ours } in leaves {
             lines.push(format!("    {field}"));
             lines.push(format!("        reference  {reference}"));
@@ -59,70 +116,29 @@ impl Report {
             scenarios: 0,
             calls: 0,
             covered: 0,
-            differing: Vec::new(),
+            differing: 0,
+            repeats: 0,
         }
     }
 
-    pub(super) fn add(
-        &mut self,
-        scenario: &Scenario,
-        theirs: &Outcome,
-        own: &Outcome,
-        tell: &mut impl FnMut(&str),
-    ) {
-        let known = self.differing.len();
+    pub(super) fn add(&mut self, done: &Done, tell: &mut impl FnMut(&str)) {
         self.scenarios += 1;
-        let operations = scenario.operations();
-        let most = theirs.calls.len().max(own.calls.len());
-        for number in 0..most {
-            // Containers have a listing of their own at the end.
-            let operation = operations.get(number).copied().unwrap_or("left");
-            let nothing = Value::Null;
-            let reference = theirs.calls.get(number).unwrap_or(&nothing);
-            let ours = own.calls.get(number).unwrap_or(&nothing);
-            self.compare(scenario, number, operation, reference, ours);
-        }
-        if let (Some(reference), Some(ours)) = (&theirs.left, &own.left) {
-            self.compare(scenario, most, "left", reference, ours);
-        }
-        self.differing.iter().skip(known).for_each(|differing| tell(&differing.text()));
-    }
-
-    fn compare(
-        &mut self,
-        scenario: &Scenario,
-        number: usize,
-        operation: &str,
-        reference: &Value,
-        ours: &Value,
-    ) {
-        self.calls += 1;
-        let (reference, ours) = comparable(operation, reference, ours);
-        let mut leaves = differences(&reference, &ours);
-        if leaves.is_empty() {
-            return;
-        }
-        let mut is_covered = false;
-        leaves.retain(|leaf| {
-            let rule = self.rules.iter().position(|rule| rule.covers(operation, leaf));
-            if let Some(rule) = rule {
-                self.used[rule] += 1;
-                is_covered = true;
+        self.repeats += done.repeats;
+        for CallVerdict { rules, differing } in &done.judged {
+            self.calls += 1;
+            rules.iter().for_each(|rule| self.used[*rule] += 1);
+            self.covered += usize::from(differing.is_none() && !rules.is_empty());
+            if let Some(differing) = differing {
+                tell(differing);
+                self.differing += 1;
             }
-            rule.is_none()
-        });
-        if leaves.is_empty() {
-            self.covered += usize::from(is_covered);
-            return;
         }
-        let (scenario, operation) = (scenario.id.clone(), operation.to_owned());
-        self.differing.push(Differing { scenario, number, operation, leaves });
     }
 
     /// Whether the run passes.
     #[must_use]
     pub fn is_success(&self) -> bool {
-        self.differing.is_empty() && self.unused().next().is_none() && !self.covers_too_much()
+        self.differing == 0 && self.unused().next().is_none() && !self.covers_too_much()
     }
 
     fn covers_too_much(&self) -> bool {
@@ -144,9 +160,11 @@ impl Report {
         if self.covers_too_much() {
             lines.push(format!("rules cover more than {MOST_COVERED} of a hundred calls"));
         }
-        let Self { backend, scenarios, calls, covered, .. } = self;
-        let differing = self.differing.len();
+        let Self { backend, scenarios, calls, covered, differing, .. } = self;
         let alike = calls - covered - differing;
+        if self.repeats > 0 {
+            lines.push(format!("the reference was asked again {} times", self.repeats));
+        }
         lines.push(format!(
             "{backend}: {scenarios} scenarios, {calls} calls: {alike} alike, {covered} by a rule, \
              {differing} different"
@@ -158,15 +176,15 @@ impl Report {
 /// Both sides without events only one of them can have.
 fn comparable(operation: &str, reference: &Value, ours: &Value) -> (Value, Value) {
     let (mut reference, mut ours) = (reference.clone(), ours.clone());
-    let told = |call: &Value| call["events"].as_array().map_or(0, Vec::len);
+    let reported = |call: &Value| call["events"].as_array().map_or(0, Vec::len);
     let failed = |call: &Value| call.get("error").is_some_and(|error| !error.is_null());
     let most = match operation {
         // A session that cannot be made has nobody to tell; the reference makes one and then fails.
-        "open" if failed(&reference) && failed(&ours) && told(&ours) == 0 => 0,
+        "open" if failed(&reference) && failed(&ours) && reported(&ours) == 0 => 0,
         // Members of an archive are one request, and told by its own `write`.
         "extract" => 2,
-        // So are entries of a manifest, and there are no commands.
-        "apply_manifest" => 0,
+        // So are entries of a manifest, and there are no commands. Calls that do not wait for each other are told in any order.
+        "apply_manifest" | "together" => 0,
         _ => usize::MAX,
     };
     for call in [&mut reference, &mut ours] {

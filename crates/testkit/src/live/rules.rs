@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::Side;
+use super::LiveBackend;
 use super::compare::Leaf;
 
 /// Differences that are meant: one operation, one field, both values.
@@ -21,13 +21,13 @@ pub struct Rule {
 /// The heading of the table.
 const HEADING: &str = "## Rules for running sessions";
 
-/// Reads the rules for a backend.
-pub(super) fn read(side: &Side) -> io::Result<Vec<Rule>> {
+/// Reads the rules for a backend, and for whoever this process is: some are about what only `root` or a `user` may do.
+pub(super) fn read(side: &LiveBackend, own: &str) -> io::Result<Vec<Rule>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/differences.md");
-    parse(&fs::read_to_string(path)?, side.name()).map_err(io::Error::other)
+    parse(&fs::read_to_string(path)?, side.name(), own).map_err(io::Error::other)
 }
 
-fn parse(text: &str, backend: &str) -> Result<Vec<Rule>, String> {
+fn parse(text: &str, backend: &str, own: &str) -> Result<Vec<Rule>, String> {
     let lines = text.lines().enumerate().skip_while(|(_, line)| *line != HEADING).skip(1);
     let lines = lines.take_while(|(_, line)| !line.starts_with("## "));
     let rows = lines.filter(|(_, line)| line.starts_with("| `"));
@@ -46,7 +46,11 @@ fn parse(text: &str, backend: &str) -> Result<Vec<Rule>, String> {
             Some(quoted) => quoted.trim_end_matches(" ``").to_owned(),
             None => cell.trim_matches('`').to_owned(),
         };
-        if !plain(backends).split(", ").any(|named| named == backend) {
+        let is_own = |named: &str| match named.split_once(" as ") {
+            Some((named, only)) => named == backend && only == own,
+            None => named == backend,
+        };
+        if !plain(backends).split(", ").any(is_own) {
             continue;
         }
         rules.push(Rule {
@@ -78,9 +82,10 @@ mod tests {
         let text = format!(
             "| `x` | 1 |\n{HEADING}\n\n| backend | operation | field | reference | Bastide | why |\n|---|\n\
              | `local, docker` | `rm` | `error.type` | `absent` | `\"A\"` | so |\n\
-             | `docker` | `ls` | `result` | `1` | `2` | so |\n## Next\n| `local` | `ls` |\n"
+             | `docker` | `ls` | `result` | `1` | `2` | so |\n\
+             | `local as user` | `ls` | `result` | `1` | `2` | so |\n## Next\n| `local` | `ls` |\n"
         );
-        let rules = parse(&text, "local").unwrap();
+        let rules = parse(&text, "local", "root").unwrap();
         assert_eq!(rules.len(), 1);
         let leaf = Leaf {
             field: "error.type".to_owned(),
@@ -88,6 +93,7 @@ mod tests {
             ours: "\"A\"".to_owned(),
         };
         assert!(rules[0].covers("rm", &leaf) && !rules[0].covers("ls", &leaf));
-        assert_eq!(parse(&text, "docker").unwrap().len(), 2);
+        assert_eq!(parse(&text, "local", "user").unwrap().len(), 2);
+        assert_eq!(parse(&text, "docker", "user").unwrap().len(), 2);
     }
 }

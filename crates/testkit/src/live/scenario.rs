@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::Side;
+use super::LiveBackend;
 
 /// What is done, in order, in a session of its own.
 #[derive(Debug)]
@@ -22,10 +22,15 @@ const LISTING: &str = "find . -mindepth 1 \\( -type d -printf '%p/ %m\\n' -o -ty
                        -o -printf '%p %y %m %n\\n' \\) | LC_ALL=C sort; \
                        find . -type f -exec sha256sum {} + | LC_ALL=C sort";
 
+/// What this process is, to whoever writes scenarios and rules.
+pub(super) fn own_name() -> &'static str {
+    if rustix::process::geteuid().is_root() { "root" } else { "user" }
+}
+
 /// Reads the scenarios for a backend, and for whoever this process is: `as` says that one is about what `root` or a `user`
 /// may do.
 pub(super) fn read(backend: &str) -> io::Result<Vec<Scenario>> {
-    let own = if rustix::process::geteuid().is_root() { "root" } else { "user" };
+    let own = own_name();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/live");
     let mut files: Vec<_> = fs::read_dir(&folder)?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
@@ -82,24 +87,24 @@ impl Scenario {
 
     /// What a driver is told, with the scenario's folder in place of `<TMP>` and the workspace in
     /// place of `<ROOT>`.
-    pub(super) fn line(&self, side: &Side, tmp: &Path) -> Value {
+    pub(super) fn line(&self, side: &LiveBackend, tmp: &Path) -> Value {
         let tmp = tmp.to_string_lossy();
         let mut fields = self.fields.clone();
         fields.insert("tmp".to_owned(), tmp.as_ref().into());
         let manifest = fields.entry("manifest").or_insert_with(|| json!({}));
         let has_root = manifest.get("root").is_some();
         let is_default = self.fields.get("default_root") == Some(&json!(true));
-        if *side == Side::Local && !has_root && !is_default {
+        if *side == LiveBackend::Local && !has_root && !is_default {
             manifest["root"] = "<ROOT>".into();
         }
-        if matches!(side, Side::Docker { .. })
+        if matches!(side, LiveBackend::Docker { .. })
             && let Some(steps) = fields.get_mut("steps").and_then(Value::as_array_mut)
         {
             steps.push(json!({"op": "exec", "command": [LISTING]}));
         }
         let root = match side {
-            Side::Local => format!("{tmp}/ws"),
-            Side::Docker { .. } => "/workspace".to_owned(),
+            LiveBackend::Local => format!("{tmp}/ws"),
+            LiveBackend::Docker { .. } => "/workspace".to_owned(),
         };
         filled(Value::Object(fields), &[("<ROOT>", &root), ("<TMP>", &tmp)])
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Side;
+use super::LiveBackend;
 use super::scenario::Scenario;
 
 /// How many scripts a seed makes.
@@ -56,9 +56,9 @@ const LINES: [&str; 9] = [
 
 /// Numbers by chance, from a seed.
 #[derive(Debug)]
-struct Chance(u64);
+struct Rng(u64);
 
-impl Chance {
+impl Rng {
     fn next(&mut self) -> u64 {
         // SplitMix64: any seed will do, zero too.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -83,18 +83,18 @@ impl Chance {
     }
 
     /// A path that is written to.
-    fn target(&mut self, side: &Side) -> &'static str {
+    fn target(&mut self, side: &LiveBackend) -> &'static str {
         let pools: [&[&str]; 2] = [&FILES, &ODD];
         match self.path(&pools) {
-            FOLDER_OF_A_FILE if *side != Side::Local => FILES[0],
+            FOLDER_OF_A_FILE if *side != LiveBackend::Local => FILES[0],
             path => path,
         }
     }
 }
 
 /// The scripts of a seed.
-pub(super) fn scripts(seed: u64, side: &Side) -> Vec<Scenario> {
-    let mut chance = Chance(seed);
+pub(super) fn scripts(seed: u64, side: &LiveBackend) -> Vec<Scenario> {
+    let mut chance = Rng(seed);
     (0..SCRIPTS)
         .map(|number| {
             let steps: Vec<Value> = (0..CALLS).map(|_| call(&mut chance, side)).collect();
@@ -104,9 +104,9 @@ pub(super) fn scripts(seed: u64, side: &Side) -> Vec<Scenario> {
         .collect()
 }
 
-fn call(chance: &mut Chance, side: &Side) -> Value {
+fn call(chance: &mut Rng, side: &LiveBackend) -> Value {
     // Containers of the reference answer as the image's `mkdir`, `rm` and `mv` do.
-    let kinds = if *side == Side::Local { 15 } else { 9 };
+    let kinds = if *side == LiveBackend::Local { 15 } else { 9 };
     let any: [&[&str]; 4] = [&FILES, &FOLDERS, &LINKS, &ODD];
     let unlinked: [&[&str]; 3] = [&FILES, &FOLDERS, &ODD];
     match chance.below(kinds) {
@@ -151,11 +151,11 @@ fn call(chance: &mut Chance, side: &Side) -> Value {
     }
 }
 
-fn patch(chance: &mut Chance, side: &Side) -> String {
+fn patch(chance: &mut Rng, side: &LiveBackend) -> String {
     let name = chance.target(side);
     let body = match chance.below(4) {
         // A new file replaces nothing here; in containers of the reference it does.
-        0 if *side != Side::Local => {
+        0 if *side != LiveBackend::Local => {
             let number = chance.next();
             format!("*** Add File: d/new-{number}\n+text")
         }
@@ -179,9 +179,9 @@ mod tests {
     #[test]
     fn makes_the_same_scripts_of_the_same_seed() {
         let lines = |seed| {
-            let scripts = scripts(seed, &Side::Local);
+            let scripts = scripts(seed, &LiveBackend::Local);
             let tmp = std::path::Path::new("/tmp/x");
-            scripts.iter().map(|script| script.line(&Side::Local, tmp)).collect::<Vec<_>>()
+            scripts.iter().map(|script| script.line(&LiveBackend::Local, tmp)).collect::<Vec<_>>()
         };
         assert_eq!(lines(7), lines(7));
         assert_ne!(lines(7), lines(8));
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn leaves_out_of_containers_what_is_meant_to_differ_there() {
-        let side = Side::Docker { host: String::new(), image: String::new() };
+        let side = LiveBackend::Docker { host: String::new(), image: String::new() };
         let mut added = BTreeSet::new();
         for script in (0..20).flat_map(|seed| scripts(seed, &side)) {
             let line = script.line(&side, std::path::Path::new("/tmp/x"));

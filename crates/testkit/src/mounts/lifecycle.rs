@@ -177,7 +177,7 @@ async fn a_keeper_that_is_killed_hangs_nobody_and_can_be_followed(context: Conte
     let keeper = keeper.ok_or("there is no keeper")?;
     rustix::process::kill_process(keeper, rustix::process::Signal::KILL)?;
     // Its program ends by itself.
-    say(&session, "while cat data/a; do :; done 2> said; grep -q 'not connected' said").await?;
+    say(&session, "until cat data/a 2>&1 | grep -q 'not connected'; do :; done").await?;
     assert!(mounting.mounts.status(&mounting.folder).await?.is_empty());
     // Who says that it is unmounted has seen to it, although nobody answers for it any more.
     mounting.unmount("data").await?;

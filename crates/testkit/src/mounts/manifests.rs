@@ -21,6 +21,8 @@ pub(super) const TRIALS: &[Trial] = trials![
     files_reach_into_a_mount_and_removing_does_not,
     resuming_a_session_that_runs_mounts_what_is_missing,
     what_cannot_be_stored_is_said_and_kept,
+    what_cannot_be_stored_is_said_when_its_session_is_deleted,
+    what_a_command_left_running_ends_before_its_mount,
     a_folder_of_the_host_is_left_as_it_was,
 ];
 
@@ -37,7 +39,7 @@ async fn a_manifest_mounts_its_store_and_mounts_it_again_when_resumed(context: C
     let (server, prefix) = (shared(Kind::Moto)?, fresh("manifest"));
     let manifest = manifest(server.port, "data", &prefix)?;
     let client = context.client();
-    let session = match client.create(&manifest, CreateOptions::default().untied()).await {
+    let session = match client.create(&manifest, CreateOptions::default().detached()).await {
         Err(error) if error.message().contains("/dev/fuse") => return Err(skip(error.message())),
         made => made?,
     };
@@ -83,7 +85,7 @@ async fn a_manifest_whose_store_is_not_there_makes_no_session(context: Context) 
 
 /// A session of a manifest; skips the trial for a user who may not use FUSE, and has been told so.
 async fn session_of(context: &Context, manifest: &Manifest) -> Result<Session, TrialError> {
-    match context.client().create(manifest, CreateOptions::default().untied()).await {
+    match context.client().create(manifest, CreateOptions::default().detached()).await {
         Err(error) if error.message().contains("/dev/fuse") => Err(skip(error.message())),
         made => Ok(made?),
     }
@@ -115,7 +117,7 @@ async fn resuming_a_session_that_runs_mounts_what_is_missing(context: Context) -
     say(&session, "echo one > data/a").await?;
     let keeper = programs(&session).pop().and_then(Pid::from_raw).ok_or("no keeper")?;
     kill_process(keeper, Signal::KILL)?;
-    say(&session, "while cat data/a; do :; done 2> said; grep -q 'not connected' said").await?;
+    say(&session, "until cat data/a 2>&1 | grep -q 'not connected'; do :; done").await?;
     let id = session.id().clone();
     drop(session);
     let options = ResumeOptions::default().manifest(manifest);
@@ -137,9 +139,56 @@ async fn what_cannot_be_stored_is_said_and_kept(context: Context) -> Outcome {
     let kept = error.message().split_once("(what was written is in ");
     let kept = kept.and_then(|(_, rest)| rest.split_once(')')).ok_or("it was not kept")?.0;
     assert_eq!(std::fs::read_to_string(kept)?, "precious\n");
+    assert!(!error.message().contains("cannot mount"), "{error}");
     assert_eq!(client.inspect(&id).await?.status, SessionStatus::Stopped);
+    // It was said once, and stays where it was said to be.
+    server.restart()?;
+    let options = ResumeOptions::default().manifest(manifest(server.port, "data", "")?);
+    let session = client.resume_with(&id, options).await?;
+    say(&session, "echo more > data/more").await?;
+    drop(session);
+    client.stop(&id).await?;
+    assert_eq!(std::fs::read_to_string(kept)?, "precious\n");
     client.delete(&id).await?;
     Ok(())
+}
+
+async fn what_cannot_be_stored_is_said_when_its_session_is_deleted(context: Context) -> Outcome {
+    let mut server = Server::start(Kind::Moto)?;
+    let session = session_of(&context, &manifest(server.port, "data", "")?).await?;
+    let _holder = session.spawn(Command::shell(HOLDS_OPEN)).await?;
+    say(&session, "until [ -e begun ]; do :; done").await?;
+    server.kill();
+    let id = session.id().clone();
+    let Err(error) = session.delete().await else { return Err("it says that all is well".into()) };
+    assert!(error.message().contains("not all of it is in the store: \"d\""), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("removed all the same")), "{error:?}");
+    assert!(context.client().inspect(&id).await.is_err(), "it is gone");
+    Ok(())
+}
+
+/// A command that is over can have left something running, which holds files of a mount open.
+async fn what_a_command_left_running_ends_before_its_mount(context: Context) -> Outcome {
+    let (server, prefix) = (shared(Kind::Moto)?, fresh("left"));
+    let line = "{ echo written >&3; exec sleep 1000; } 3> data/d > /dev/null 2>&1 & \
+                until [ -s data/d ]; do :; done";
+    for is_deleted in [false, true] {
+        let session = session_of(&context, &manifest(server.port, "data", &prefix)?).await?;
+        say(&session, line).await?;
+        let (client, id, begin) = (context.client(), session.id().clone(), Instant::now());
+        match is_deleted {
+            true => session.delete().await?,
+            false => {
+                drop(session);
+                client.stop(&id).await?;
+                client.delete(&id).await?;
+            }
+        }
+        assert!(begin.elapsed() < DEADLINE / 2, "nobody is waited for who is to end anyway");
+    }
+    let session = session_of(&context, &manifest(server.port, "data", &prefix)?).await?;
+    assert_eq!(say(&session, "cat data/d").await?, "written\n");
+    Ok(session.delete().await?)
 }
 
 async fn a_folder_of_the_host_is_left_as_it_was(context: Context) -> Outcome {

@@ -4,7 +4,7 @@ use bastide::{Command, CreateOptions, Session, Store};
 use serde_json::json;
 
 use super::servers::{Kind, shared, tools};
-use super::{Mounting, bad_way, fresh};
+use super::{Mounting, flaky_proxy, fresh};
 use crate::suite::{Context, Outcome, Trial, say, sh, skip};
 use crate::trials;
 
@@ -227,7 +227,7 @@ echo 'python3 steps.py 0 0' > again; echo seed {seed}; python3 steps.py {seed} {
 }
 
 async fn nothing_synced_is_lost_on_a_bad_way(context: Context) -> Outcome {
-    let port = bad_way::to(shared(Kind::Moto)?.port)?;
+    let port = flaky_proxy::to(shared(Kind::Moto)?.port)?;
     // What fails says so, and is tried again by whoever wants it.
     let script = r"set -u; mkdir plain; n=0
 while [ $n -lt 30 ]; do seq $n 3000 > plain/f$n; tries=0

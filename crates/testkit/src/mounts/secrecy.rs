@@ -32,7 +32,7 @@ fn holding(folder: &Path, bytes: &[u8], found: &mut Vec<String>) {
 }
 
 /// The processes of the host whose command line or environment holds a text.
-fn told(text: &str) -> Vec<String> {
+fn reported(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         for file in ["cmdline", "environ"] {
@@ -58,8 +58,8 @@ async fn t21_no_key_of_a_mounted_store_is_inside_or_on_disk(context: Context) ->
     let (first, second) = key.split_at(6);
     let attempts = [
         "x=$(cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n')
-         case $x in *\"$A$B\"*) echo told;; esac",
-        "x=$(env); case $x in *\"$A$B\"*) echo told;; esac",
+         case $x in *\"$A$B\"*) echo reported;; esac",
+        "x=$(env); case $x in *\"$A$B\"*) echo reported;; esac",
         "printf '%s%s\\n' \"$A\" \"$B\" | grep -rlF -f - / --exclude-dir=proc --exclude-dir=sys --exclude-dir=usr --exclude-dir=lib 2>/dev/null",
         "ls /dev/fuse 2>/dev/null",
         "find / -xdev -type c 2>/dev/null | while read -r f; do stat -c '%t:%T' \"$f\"; done | grep '^a:e5$'",
@@ -78,7 +78,7 @@ async fn t21_no_key_of_a_mounted_store_is_inside_or_on_disk(context: Context) ->
             assert_eq!(said, "", "`{attempt}` found something");
         }
     }
-    assert_eq!(told(&key), [""; 0], "a process of the host was told by its arguments");
+    assert_eq!(reported(&key), [""; 0], "a process of the host was reported by its arguments");
     session.save().await?;
     let mut found = Vec::new();
     holding(context.backend.home(), key.as_bytes(), &mut found);

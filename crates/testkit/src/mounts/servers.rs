@@ -30,6 +30,18 @@ pub(super) enum Kind {
     Gcs,
 }
 
+impl Kind {
+    /// Its program, among the tools.
+    fn program(self) -> &'static str {
+        match self {
+            Self::Moto => "venv/bin/moto_server",
+            Self::S3rver => "npm/node_modules/.bin/s3rver",
+            Self::Azurite => "npm/node_modules/.bin/azurite-blob",
+            Self::Gcs => "venv/bin/gcp-storage-emulator",
+        }
+    }
+}
+
 /// A server with a bucket `data`; ended with the value.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -76,17 +88,26 @@ pub(super) fn shared(kind: Kind) -> Result<&'static Server, TrialError> {
 impl Server {
     /// Starts one; skips the trial where it is not installed.
     pub(super) fn start(kind: Kind) -> Result<Self, TrialError> {
-        let name = match kind {
-            Kind::Moto => "venv/bin/moto_server",
-            Kind::S3rver => "npm/node_modules/.bin/s3rver",
-            Kind::Azurite => "npm/node_modules/.bin/azurite-blob",
-            Kind::Gcs => "venv/bin/gcp-storage-emulator",
-        };
-        let program = tools().join(name);
-        if !can_be_started(&program) {
+        if !can_be_started(&tools().join(kind.program())) {
             return Err(skip(format!("{kind:?} is not installed, or not for this user")));
         }
-        let (folder, port) = (tempfile::tempdir()?, free_port()?);
+        let folder = tempfile::tempdir()?;
+        let port = free_port()?;
+        let keeper = Self::launch(kind, &folder, port)?;
+        let server = Self { keeper, port, kind, _folder: folder };
+        server.make_ready()?;
+        Ok(server)
+    }
+
+    /// Starts it again where it was, with nothing in it where it keeps nothing on disk.
+    pub(super) fn restart(&mut self) -> Result<(), TrialError> {
+        self.kill();
+        self.keeper = Self::launch(self.kind, &self._folder, self.port)?;
+        self.make_ready()
+    }
+
+    fn launch(kind: Kind, folder: &tempfile::TempDir, port: u16) -> Result<Child, TrialError> {
+        let program = tools().join(kind.program());
         let data = folder.path().join("objects");
         std::fs::create_dir_all(&data)?;
         let data = data.display().to_string();
@@ -111,16 +132,18 @@ impl Server {
             command.env("NODE_OPTIONS", "--openssl-legacy-provider");
         }
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let server = Self { keeper: command.spawn()?, port, kind, _folder: folder };
+        Ok(command.spawn()?)
+    }
+
+    fn make_ready(&self) -> Result<(), TrialError> {
         let begin = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             if begin.elapsed() > DEADLINE {
-                return Err(format!("{kind:?} does not listen").into());
+                return Err(format!("{:?} does not listen", self.kind).into());
             }
             std::thread::yield_now();
         }
-        server.make_bucket()?;
-        Ok(server)
+        self.make_bucket()
     }
 
     fn make_bucket(&self) -> Result<(), TrialError> {

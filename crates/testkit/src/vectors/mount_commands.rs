@@ -61,7 +61,7 @@ impl StandIn<'_, '_> {
     fn perform(&mut self, action: Action) -> Result<()> {
         let manifest = acknowledged(self.case, "manifest")?;
         let done = self.perform_in(&manifest, action);
-        done.map_err(|error| error.at_edge(manifest.holds_mount_authority()))
+        done.map_err(|error| error.redacted_if(manifest.holds_mount_authority()))
     }
 
     fn perform_in(&mut self, manifest: &Manifest, action: Action) -> Result<()> {

@@ -74,10 +74,10 @@ fn tool_texts(answer: &Value) -> Value {
 }
 
 /// How a sentence starts, where the data after that end, and what it means.
-type Sentence = (&'static str, &'static str, &'static str);
+type MessagePattern = (&'static str, &'static str, &'static str);
 
 /// The sentences of the tools, the reference's and ours, as far as it takes to know them.
-const SENTENCES: &[Sentence] = &[
+const SENTENCES: &[MessagePattern] = &[
     ("Invalid tool arguments for ", ".", "wrong arguments"),
     ("Wrong arguments: ", ".", "wrong arguments"),
     ("Invalid tool arguments", ".", "unreadable arguments"),

@@ -102,21 +102,25 @@ impl Runner<'_> {
         let scratch = Scratch::default();
         let got = self.answer(handler, line, &scratch);
         let reason = match (&line.expected, &got) {
-            (_, Got::Panicked(message)) => Some(format!("panicked: {message}")),
-            (Expected::Output(expected), Got::Output(got)) => match projection_of(&line.function) {
-                Some(project) => difference(&line.function, &project(expected), &project(got)),
-                None => difference(&line.function, expected, got),
-            },
-            (Expected::Error(expected), Got::Error(got)) => match projection_of(&line.function) {
-                Some(project) => {
-                    error_difference(&line.function, &project(expected), &project(got))
+            (_, Actual::Panicked(message)) => Some(format!("panicked: {message}")),
+            (Expected::Output(expected), Actual::Output(got)) => {
+                match projection_of(&line.function) {
+                    Some(project) => difference(&line.function, &project(expected), &project(got)),
+                    None => difference(&line.function, expected, got),
                 }
-                None => error_difference(&line.function, expected, got),
-            },
-            (Expected::Output(_), Got::Error(_)) => {
+            }
+            (Expected::Error(expected), Actual::Error(got)) => {
+                match projection_of(&line.function) {
+                    Some(project) => {
+                        error_difference(&line.function, &project(expected), &project(got))
+                    }
+                    None => error_difference(&line.function, expected, got),
+                }
+            }
+            (Expected::Output(_), Actual::Error(_)) => {
                 Some("expected an output, got an error".to_owned())
             }
-            (Expected::Error(_), Got::Output(_)) => {
+            (Expected::Error(_), Actual::Output(_)) => {
                 Some("expected an error, got an output".to_owned())
             }
         };
@@ -124,7 +128,7 @@ impl Runner<'_> {
         verdict(reason, rule, answer_of(&line.expected), got)
     }
 
-    fn answer(&self, handler: Handler, line: &Line, scratch: &Scratch) -> Got {
+    fn answer(&self, handler: Handler, line: &Line, scratch: &Scratch) -> Actual {
         // A handler that panics loses its case, not the run.
         let call = AssertUnwindSafe(|| -> Result<Value> {
             let input = match line.input.to_string().contains(PLACEHOLDER) {
@@ -134,12 +138,12 @@ impl Runner<'_> {
             handler(&Case { input: &input, scratch, backend: self.backend })
         });
         let got = match catch_unwind(call) {
-            Ok(Ok(output)) => Got::Output(output),
-            Ok(Err(error)) => Got::Error(error_object(&error)),
+            Ok(Ok(output)) => Actual::Output(output),
+            Ok(Err(error)) => Actual::Error(error_object(&error)),
             Err(panic) => {
                 let message = panic.downcast_ref::<String>().map(String::as_str);
                 let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
-                return Got::Panicked(message.unwrap_or("no message").to_owned());
+                return Actual::Panicked(message.unwrap_or("no message").to_owned());
             }
         };
         let Some(path) = scratch.made() else { return got };
@@ -151,16 +155,21 @@ impl Runner<'_> {
             if is_live { substitute_in_bytes(value, &path) } else { value }
         };
         match got {
-            Got::Output(value) => Got::Output(put_back(value)),
-            Got::Error(value) => Got::Error(put_back(value)),
-            panicked @ Got::Panicked(_) => panicked,
+            Actual::Output(value) => Actual::Output(put_back(value)),
+            Actual::Error(value) => Actual::Error(put_back(value)),
+            panicked @ Actual::Panicked(_) => panicked,
         }
     }
 }
 
 /// Weighs a difference, or its absence, against the rule about the case.
-fn verdict(reason: Option<String>, rule: Option<&Difference>, expected: Value, got: Got) -> Status {
-    let failed = |reason: String, got: Got| Status::Failed { reason, expected, got: got.show() };
+fn verdict(
+    reason: Option<String>,
+    rule: Option<&Difference>,
+    expected: Value,
+    got: Actual,
+) -> Status {
+    let failed = |reason: String, got: Actual| Status::Failed { reason, expected, got: got.show() };
     match (reason, rule) {
         (None, None) => Status::Passed,
         (Some(reason), None) => failed(reason, got),
@@ -168,7 +177,7 @@ fn verdict(reason: Option<String>, rule: Option<&Difference>, expected: Value, g
             failed(format!("rule `{}` covers it, but both answer alike", rule.name), got)
         }
         (Some(reason), Some(rule)) => match &got {
-            Got::Output(answer) | Got::Error(answer) if (rule.holds)(answer) => {
+            Actual::Output(answer) | Actual::Error(answer) if (rule.holds)(answer) => {
                 Status::Known { rule: rule.name }
             }
             _ => failed(format!("not what rule `{}` promises; {reason}", rule.name), got),
@@ -177,13 +186,13 @@ fn verdict(reason: Option<String>, rule: Option<&Difference>, expected: Value, g
 }
 
 /// What our side answered, with the scratch folder spelled as in the cases.
-enum Got {
+enum Actual {
     Output(Value),
     Error(Value),
     Panicked(String),
 }
 
-impl Got {
+impl Actual {
     fn show(self) -> Value {
         match self {
             Self::Output(value) => json!({ "output": value }),
@@ -322,7 +331,7 @@ mod tests {
             why: "",
         };
         let weigh = |reason: Option<&str>, got: &str| {
-            verdict(reason.map(str::to_owned), Some(&rule), Value::Null, Got::Output(json!(got)))
+            verdict(reason.map(str::to_owned), Some(&rule), Value::Null, Actual::Output(json!(got)))
         };
         assert!(matches!(weigh(Some("differs"), "ours"), Status::Known { rule: "r" }));
         assert!(matches!(weigh(Some("differs"), "neither"), Status::Failed { .. }));

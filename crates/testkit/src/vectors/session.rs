@@ -53,12 +53,12 @@ pub(crate) fn client(case: &Case<'_>) -> Result<Client> {
 }
 
 /// How long a case may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs something to its end, or to the deadline.
 pub(crate) fn run<T>(work: impl Future<Output = T>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Error::new(ErrorKind::Io, error.to_string()))?;
-    let done = runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await });
+    let done = runtime.block_on(async { tokio::time::timeout(TIMEOUT, work).await });
     done.map_err(|_| Error::new(ErrorKind::Timeout, "the case did not come to its end"))
 }

@@ -24,8 +24,8 @@ pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[("session_events", session_ev
 const SESSION: &str = "12345678123456781234567812345678";
 
 fn session_events(case: &Case<'_>) -> Result<Value> {
-    let heard = Arc::new(Recording::new(optional_policy(case.get("sink_policy"))?));
-    let mut options = EventOptions::new().shared_sink(Arc::clone(&heard) as Arc<dyn Sink>);
+    let received = Arc::new(Recording::new(optional_policy(case.get("sink_policy"))?));
+    let mut options = EventOptions::new().shared_sink(Arc::clone(&received) as Arc<dyn Sink>);
     options = options.policy(optional_policy(case.get("payload_policy"))?.unwrap_or_default());
     for (op, policy) in case.get("payload_policy_by_op").as_object().into_iter().flatten() {
         options = options.policy_for(op, optional_policy(policy)?.unwrap_or_default());
@@ -35,7 +35,7 @@ fn session_events(case: &Case<'_>) -> Result<Value> {
     } else {
         scripted(case, &options)?;
     }
-    Ok(heard.events())
+    Ok(received.events())
 }
 
 fn optional_policy(value: &Value) -> Result<Option<PayloadPolicy>> {
@@ -75,14 +75,14 @@ fn live(case: &Case<'_>, options: EventOptions) -> Result<()> {
     let steps = case.list("steps")?;
     run(async {
         // Its start is not one of the steps.
-        let unheard = Client::new(Arc::clone(backend));
-        let made = unheard.create(&manifest, CreateOptions::default()).await?;
-        let session = unheard.clone().with_events(options).attach(made.id()).await?;
+        let without_sink = Client::new(Arc::clone(backend));
+        let made = without_sink.create(&manifest, CreateOptions::default()).await?;
+        let session = without_sink.clone().with_events(options).attach(made.id()).await?;
         for step in steps {
             // What becomes of it is in the events.
             drop(perform(&session, step).await);
         }
-        unheard.delete(session.id()).await.map(drop)
+        without_sink.delete(session.id()).await.map(drop)
     })?
 }
 
@@ -231,21 +231,21 @@ fn outcome(case: &Case<'_>, step: &Value, is_over: bool) -> Result<OperationResu
 #[derive(Debug)]
 struct Recording {
     options: SinkOptions,
-    heard: Mutex<Vec<Arc<Event>>>,
+    received: Mutex<Vec<Arc<Event>>>,
 }
 
 impl Recording {
     fn new(policy: Option<PayloadPolicy>) -> Self {
         let mut options = SinkOptions::sync();
         options.policy = policy;
-        Self { options, heard: Mutex::default() }
+        Self { options, received: Mutex::default() }
     }
 
     /// The events, with everything that is never the same twice by one name.
     fn events(&self) -> Value {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
         let mut spans: Vec<String> = Vec::new();
-        let events = heard.iter().map(|event| {
+        let events = received.iter().map(|event| {
             let mut event = event.to_json();
             let span = event["span_id"].as_str().unwrap_or_default().to_owned();
             let is_untraced = span.starts_with("sandbox_op_");
@@ -279,8 +279,8 @@ impl Sink for Recording {
     }
 
     async fn handle(&self, events: &[Arc<Event>]) -> Result<()> {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.extend(events.iter().cloned());
+        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        received.extend(events.iter().cloned());
         Ok(())
     }
 }

@@ -80,7 +80,7 @@ fn validate_tar_bytes(case: &Case<'_>) -> Result<Value> {
     let mut reader = TarReader::open(tar.as_slice())?;
     let mut members = Vec::new();
     while let Some(member) = reader.next_member()? {
-        let verdict = rules.judge(&member)?;
+        let verdict = rules.check_member(&member)?;
         members.push(json!({
             "name": String::from_utf8_lossy(&member.name),
             "rel_path": verdict.path.map(|path| path.to_string()),

@@ -19,6 +19,8 @@ const LISTED_WHOLE: usize = 4096;
 /// Whether a listing shows the modes of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Modes {
+    /// Files and folders carry their mode.
+    All,
     /// Files carry their mode.
     Shown,
     /// They do not.
@@ -116,15 +118,19 @@ fn node(path: &Path, shown: &str, modes: Modes) -> io::Result<Value> {
     let mut node = Map::new();
     node.insert("path".to_owned(), shown.into());
     let mut put = |key: &str, value: Value| node.insert(key.to_owned(), value);
+    let shown_mode = || format!("{:04o}", metadata.permissions().mode() & 0o7777).into();
     if metadata.is_symlink() {
         put("type", "symlink".into());
         put("target", fs::read_link(path)?.to_string_lossy().into());
     } else if metadata.is_dir() {
         put("type", "dir".into());
+        if modes == Modes::All {
+            put("mode", shown_mode());
+        }
     } else if metadata.is_file() {
         put("type", "file".into());
-        if modes == Modes::Shown {
-            put("mode", format!("{:04o}", metadata.permissions().mode() & 0o7777).into());
+        if modes != Modes::Hidden {
+            put("mode", shown_mode());
         }
         node.extend(content_fields(&fs::read(path)?));
     } else {

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use bastide_archive::{Action, EntryPath, Existing, Obstacle, UnpackStep};
+use bastide_archive::{Action, EntryPath, Obstacle, OnConflict, UnpackStep};
 use bastide_model::PosixPath;
 use bastide_model::paths::resolve_links;
 
@@ -19,14 +19,16 @@ pub(crate) fn carry_out(folder: &Path, step: &mut UnpackStep<'_>) -> Result<(), 
     let place = folder.join(OsStr::from_bytes(step.path.as_bytes()));
     refuse_links(folder, &step.path, step.existing)?;
     match (&mut step.action, step.existing) {
-        (Action::Dir, Existing::Replaced) => {
+        (Action::Dir, OnConflict::Replaced) => {
             let is_something_else = |kind: fs::FileType| !kind.is_dir();
             if kind_of(&place).is_some_and(is_something_else) {
                 fs::remove_file(&place).map_err(Obstacle::Entry)?;
             }
             fs::create_dir_all(&place).map_err(Obstacle::Entry)
         }
-        (Action::Dir, Existing::Overwritten) => fs::create_dir_all(&place).map_err(Obstacle::Entry),
+        (Action::Dir, OnConflict::Overwritten) => {
+            fs::create_dir_all(&place).map_err(Obstacle::Entry)
+        }
         (Action::File { mode, content }, existing) => {
             make_room(&place, existing)?;
             write_file(&place, *mode, content)
@@ -39,15 +41,15 @@ pub(crate) fn carry_out(folder: &Path, step: &mut UnpackStep<'_>) -> Result<(), 
 }
 
 /// Makes parents, and removes what is to be replaced.
-fn make_room(place: &Path, existing: Existing) -> Result<(), Obstacle> {
+fn make_room(place: &Path, existing: OnConflict) -> Result<(), Obstacle> {
     if let Some(parent) = place.parent() {
         fs::create_dir_all(parent).map_err(Obstacle::Parents)?;
     }
     match (kind_of(place), existing) {
-        (Some(kind), Existing::Replaced) if kind.is_dir() => Err(Obstacle::Folder),
-        (Some(_), Existing::Replaced) => fs::remove_file(place).map_err(Obstacle::Entry),
+        (Some(kind), OnConflict::Replaced) if kind.is_dir() => Err(Obstacle::Folder),
+        (Some(_), OnConflict::Replaced) => fs::remove_file(place).map_err(Obstacle::Entry),
         // Opening a pipe would wait for somebody to read it.
-        (Some(kind), Existing::Overwritten) if !kind.is_file() => {
+        (Some(kind), OnConflict::Overwritten) if !kind.is_file() => {
             Err(Obstacle::Entry(io::Error::other("there is no file")))
         }
         _ => Ok(()),
@@ -85,12 +87,12 @@ fn copy(content: &mut dyn Read, file: &mut File) -> Result<(), Obstacle> {
 }
 
 /// Finds the first link on the way, and where links are not replaced, in the place itself.
-fn refuse_links(folder: &Path, path: &EntryPath, existing: Existing) -> Result<(), Obstacle> {
+fn refuse_links(folder: &Path, path: &EntryPath, existing: OnConflict) -> Result<(), Obstacle> {
     let last = path.names().count();
     let mut at = PathBuf::from(folder);
     let mut names = Vec::new();
     for (index, name) in path.names().enumerate() {
-        if existing == Existing::Replaced && index + 1 == last {
+        if existing == OnConflict::Replaced && index + 1 == last {
             break;
         }
         at.push(OsStr::from_bytes(name));

@@ -1,6 +1,7 @@
 //! Whether ARCHITECTURE.md and CONTRIBUTING.md name what there is.
 
 use std::fs;
+use std::path::Path;
 
 use crate::shell::{Outcome, say, top};
 
@@ -51,11 +52,12 @@ fn problems(
     exists: &dyn Fn(&str) -> bool,
 ) -> Vec<String> {
     let mut wrong = Vec::new();
-    let walk = walk(document);
-    if walk.is_empty() || walk.len() > MOST_FUNCTIONS {
-        wrong.push(format!("the walk of one command has {} functions", walk.len()));
+    let mut walked = walk(document, "## Life of one command");
+    if walked.is_empty() || walked.len() > MOST_FUNCTIONS {
+        wrong.push(format!("the walk of one command has {} functions", walked.len()));
     }
-    for (function, path) in walk {
+    walked.extend(walk(document, "## Life of one outgoing connection"));
+    for (function, path) in walked {
         let defines = |text: String| {
             let definition = format!("fn {function}");
             text.match_indices(&definition)
@@ -78,20 +80,40 @@ fn rows(table: &str) -> usize {
     table.lines().filter(|line| line.starts_with("| ")).count().saturating_sub(1)
 }
 
-/// Whole paths that a table names and nobody finds.
+/// Paths that a table names and nobody finds. One that is not whole is relative to a folder of the one before it in its line.
 fn missing_paths(table: &str, exists: &dyn Fn(&str) -> bool) -> Vec<String> {
-    let paths = table.split('`').skip(1).step_by(2).filter(|path| is_path(path));
-    paths.filter(|path| !exists(path)).map(|path| format!("there is no {path}")).collect()
+    let mut missing = Vec::new();
+    for line in table.lines() {
+        let mut before = "";
+        for path in line.split('`').skip(1).step_by(2) {
+            if is_path(path) {
+                before = path;
+                if !exists(path) {
+                    missing.push(format!("there is no {path}"));
+                }
+            } else if is_relative_path(path) && !is_beside(before, path, exists) {
+                missing.push(format!("there is no {path} beside {before:?}"));
+            }
+        }
+    }
+    missing
 }
 
-/// Each numbered line of the walk: a function and its file.
-fn walk(document: &str) -> Vec<(&str, &str)> {
-    let lines = section(document, "## Life of one command").lines();
+/// Whether a path is in a folder of another one, or in the folder of that module.
+fn is_beside(before: &str, path: &str, exists: &dyn Fn(&str) -> bool) -> bool {
+    let module = before.strip_suffix(".rs").unwrap_or(before).trim_end_matches('/');
+    let folders = Path::new(module).ancestors().filter_map(Path::to_str);
+    folders.filter(|folder| !folder.is_empty()).any(|folder| exists(&format!("{folder}/{path}")))
+}
+
+/// Each numbered line of a walk that names a function and its file.
+fn walk<'a>(document: &'a str, title: &str) -> Vec<(&'a str, &'a str)> {
+    let lines = section(document, title).lines();
     lines
         .filter(|line| line.starts_with(|first: char| first.is_ascii_digit()))
         .filter_map(|line| {
             let mut named = line.split('`').skip(1).step_by(2);
-            Some((named.next()?, named.next()?))
+            Some((named.next()?, named.next().filter(|path| path.ends_with(".rs"))?))
         })
         .collect()
 }
@@ -102,10 +124,16 @@ fn section<'a>(document: &'a str, title: &str) -> &'a str {
     below.split("\n## ").next().unwrap_or_default()
 }
 
-/// Whether something in the table is a whole path; others are relative to the one before.
+/// Whether something in a table is a whole path.
 fn is_path(text: &str) -> bool {
-    let is_ours = ["crates/", "backends/", "docs/"].iter().any(|top| text.starts_with(top));
-    is_ours && !text.contains('*')
+    let folders = ["crates/", "backends/", "docs/", "fixtures/", "python/"];
+    folders.iter().any(|folder| text.starts_with(folder)) && !text.contains('*')
+}
+
+/// Whether it is one that is relative to another.
+fn is_relative_path(text: &str) -> bool {
+    let ends = [".rs", ".py", "/"];
+    ends.iter().any(|end| text.ends_with(end)) && !text.contains([' ', '*'])
 }
 
 #[cfg(test)]
@@ -116,7 +144,8 @@ mod tests {
                         1. `run` in `a.rs` begins.\n2. `exec` in `b.rs` ends.\n\n## Where do I change X\n\n| it | `crates/x.rs`, `y.rs` |\n";
 
     fn found(document: &str, source: &str) -> Vec<String> {
-        problems(document, &|_| Some(source.to_owned()), &|path| path == "crates/x.rs")
+        let exists = |path: &str| ["crates/x.rs", "crates/y.rs"].contains(&path);
+        problems(document, &|_| Some(source.to_owned()), &exists)
     }
 
     #[test]
@@ -126,10 +155,16 @@ mod tests {
         assert_eq!(found(GOOD, "fn run() {}\nfn executes() {}"), ["there is no `exec` in b.rs"]);
         let moved = GOOD.replace("crates/x.rs", "crates/z.rs");
         assert_eq!(found(&moved, source), ["there is no crates/z.rs"]);
+        let moved = GOOD.replace("`y.rs`", "`x/y.rs`");
+        assert_eq!(found(&moved, source), ["there is no x/y.rs beside \"crates/x.rs\""]);
+        let other = "## Life of one outgoing connection\n\n1. `join` in `c.rs` begins.\n2. It asks `dns`.\n\n## Where";
+        let joined = GOOD.replace("## Where", other);
+        assert_eq!(found(&joined, source), ["there is no `join` in c.rs"]);
         let long =
             GOOD.replace("1. `run` in `a.rs` begins.\n", &"1. `run` in `a.rs`.\n".repeat(12));
         assert_eq!(found(&long, source), ["the walk of one command has 13 functions"]);
     }
+
     #[test]
     fn finds_newcomers_led_astray() {
         let row = "| a thing | `crates/x.rs` |\n";

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::shell::{Outcome, cargo, read, run, say, top};
+use crate::shell::{Outcome, cargo, cargo_home, read, run, say, top};
 
 /// The names of those look-ups, or how they begin.
 const LOOK_UPS: [&str; 9] = [
@@ -51,11 +51,28 @@ pub(crate) fn check() -> Outcome {
         return Err(format!("the guest is linked with {}", found.join(", ")).into());
     }
     // One that can do without walls is for `cargo xtask walls` alone.
-    if fs::read(&guest)?.windows(REMOVABLE.len()).any(|window| window == REMOVABLE) {
+    let bytes = fs::read(&guest)?;
+    if has(&bytes, REMOVABLE) {
         return Err("the guest can do without its walls".into());
     }
+    tells_nothing_of_its_builder(&guest, &bytes)?;
     say(&format!("the guest has {size} bytes and looks nothing up through the C library"));
     Ok(())
+}
+
+/// Fails on a program that names folders of whoever built it: they are nobody's business, and no two builds would be the same.
+pub(crate) fn tells_nothing_of_its_builder(program: &Path, bytes: &[u8]) -> Outcome {
+    for folder in [top().canonicalize()?, cargo_home()?] {
+        if has(bytes, folder.as_os_str().as_encoded_bytes()) {
+            let (program, folder) = (program.display(), folder.display());
+            return Err(format!("{program} says that it was built with {folder}").into());
+        }
+    }
+    Ok(())
+}
+
+fn has(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
 }
 
 /// The guest that was built last, for whichever target.

@@ -3,11 +3,15 @@
 use std::fs;
 use std::path::Path;
 
-use super::tree::{shown, sources};
+use super::tree::{collect, shown};
 use crate::shell::{Outcome, say, top};
 
-/// The most lines of a file before its tests.
+/// The most lines of a file, its tests included.
 const MOST_LINES: usize = 500;
+
+/// Where sources are, and how their names end.
+const FOLDERS: [&str; 5] = ["crates", "backends", "examples", "fuzz", "python"];
+const ENDINGS: [&str; 3] = ["rs", "py", "pyi"];
 
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: [&str; 5] = ["utils.rs", "util.rs", "common.rs", "helpers.rs", "mod.rs"];
@@ -25,9 +29,11 @@ pub(crate) fn check() -> Outcome {
 /// How many files there are, and what is wrong with them.
 fn problems(top: &Path) -> Outcome<(usize, Vec<String>)> {
     let mut files = Vec::new();
-    for folder in ["crates", "backends", "examples", "fuzz"] {
-        sources(&top.join(folder), &mut files)?;
+    for folder in FOLDERS {
+        collect(&top.join(folder), &mut files)?;
     }
+    files
+        .retain(|file| file.extension().is_some_and(|end| ENDINGS.iter().any(|ours| end == *ours)));
     files.sort();
     let mut wrong = Vec::new();
     for file in &files {
@@ -36,7 +42,7 @@ fn problems(top: &Path) -> Outcome<(usize, Vec<String>)> {
             wrong.push(format!("{}: the name says nothing", shown(file, top)));
         }
         let text = fs::read_to_string(file)?;
-        let lines = text.lines().take_while(|line| line.trim() != "#[cfg(test)]").count();
+        let lines = text.lines().count();
         if lines > MOST_LINES {
             wrong.push(format!("{}: {lines} lines, at most {MOST_LINES}", shown(file, top)));
         }
@@ -57,16 +63,19 @@ mod tests {
             ("crates/a/src/most.rs", &most),
             ("crates/a/src/tested.rs", &tested),
             ("crates/a/src/one_more.rs", &format!("{most}// line\n")),
+            ("python/tests/test_it.py", &"pass\n".repeat(MOST_LINES + 2)),
             ("backends/b/src/utils.rs", ""),
             ("crates/a/notes.txt", &"line\n".repeat(2 * MOST_LINES)),
         ]);
         let (count, wrong) = problems(top.path()).unwrap();
-        assert_eq!(count, 4);
+        assert_eq!(count, 5);
         assert_eq!(
             wrong,
             [
                 "backends/b/src/utils.rs: the name says nothing",
                 "crates/a/src/one_more.rs: 501 lines, at most 500",
+                "crates/a/src/tested.rs: 502 lines, at most 500",
+                "python/tests/test_it.py: 502 lines, at most 500",
             ]
         );
     }

@@ -62,7 +62,7 @@ pub(super) mod made_up {
     /// A tree of these files, removed when it is dropped.
     pub(crate) fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let top = tempfile::tempdir().unwrap();
-        for folder in ["crates", "backends", "examples", "fuzz"] {
+        for folder in ["crates", "backends", "examples", "fuzz", "python"] {
             fs::create_dir(top.path().join(folder)).unwrap();
         }
         for (path, text) in files {

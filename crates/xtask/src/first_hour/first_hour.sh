@@ -13,7 +13,7 @@ timed() {
 # images.
 commands() {
     awk -v wanted="${1-}" '
-        /^<!-- not run: / { mark = $0; next }
+        /^<!-- (not )?run[ :]/ { mark = $0; next }
         /^```console/ { inside = 1; block = ""; next }
         /^```/ {
             is_wanted = wanted == "" ? mark == "" && block !~ /--backend docker/ : index(mark, wanted)

@@ -49,7 +49,7 @@ const PACKAGES: &[Package] = &[
 ];
 
 /// The packages that are missing here.
-pub(super) fn missing(everything: bool) -> Vec<&'static str> {
+pub(crate) fn missing(everything: bool) -> Vec<&'static str> {
     let wanted = PACKAGES.iter().filter(|package| everything || !package.heavy);
     let mut names: Vec<_> =
         wanted.filter(|package| !is_there(package.program)).map(|package| package.name).collect();
@@ -65,7 +65,7 @@ fn is_there(program: &str) -> bool {
 
 /// Installs packages where this machine has a way to; the trials that need them are skipped otherwise,
 /// and say so.
-pub(super) fn install(names: &[&str], as_root: bool) -> Outcome {
+pub(crate) fn install(names: &[&str], as_root: bool) -> Outcome {
     if names.is_empty() {
         return Ok(());
     }

@@ -12,12 +12,12 @@ use crate::shell::{Outcome, read, run, top, works};
 
 /// The kinds of users there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum UserKind {
     Root,
     User,
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for UserKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Root => "root",
@@ -28,49 +28,50 @@ impl fmt::Display for Who {
 
 /// What this process may do.
 #[derive(Debug)]
-pub(crate) struct Means {
-    own: Who,
+pub(crate) struct Privileges {
+    own: UserKind,
     sudo: bool,
 }
 
 /// Why a suite was not run.
 pub(crate) type Skipped = Result<(), String>;
 
-impl Means {
+impl Privileges {
     pub(crate) fn find() -> Self {
-        let own = if rustix::process::geteuid().is_root() { Who::Root } else { Who::User };
-        let sudo = own == Who::User && works(Command::new("sudo").args(["-n", "true"]));
+        let own =
+            if rustix::process::geteuid().is_root() { UserKind::Root } else { UserKind::User };
+        let sudo = own == UserKind::User && works(Command::new("sudo").args(["-n", "true"]));
         Self { own, sudo }
     }
 
     /// Whether this process is root.
     pub(crate) fn is_root(&self) -> bool {
-        self.own == Who::Root
+        self.own == UserKind::Root
     }
 
     /// Whom this process is not.
-    pub(crate) fn other(&self) -> Who {
-        if self.own == Who::Root { Who::User } else { Who::Root }
+    pub(crate) fn other(&self) -> UserKind {
+        if self.own == UserKind::Root { UserKind::User } else { UserKind::Root }
     }
 
     /// What running the tests changes on this machine.
     pub(crate) fn announcement(&self, packages: &[&str]) -> String {
         let install = match (self.own, packages.is_empty()) {
-            (Who::Root, false) => packages.join(", "),
+            (UserKind::Root, false) => packages.join(", "),
             _ => "nothing".to_owned(),
         };
         match (self.own, self.sudo) {
-            (Who::Root, _) => format!(
+            (UserKind::Root, _) => format!(
                 "install: {install}\nstart:   nothing that outlives a test\ncreate:  the user \
                  `{}`, to run the suites unprivileged; it is removed at the end",
                 account()
             ),
-            (Who::User, true) => {
+            (UserKind::User, true) => {
                 "install: nothing\nstart:   the local suites as root, by `sudo -n`\n\
                                   create:  nothing"
                     .to_owned()
             }
-            (Who::User, false) => {
+            (UserKind::User, false) => {
                 "install: nothing\nstart:   nothing that outlives a test\ncreate:  nothing"
                     .to_owned()
             }
@@ -80,8 +81,8 @@ impl Means {
     /// Runs a test program as whom this process is not.
     pub(crate) fn run_as_other(&self, program: &Path, settings: Settings<'_>) -> Outcome<Skipped> {
         match (self.own, self.sudo) {
-            (Who::Root, _) => run_as_user(program, settings).map(Ok),
-            (Who::User, true) => {
+            (UserKind::Root, _) => run_as_user(program, settings).map(Ok),
+            (UserKind::User, true) => {
                 let mut sudo = Command::new("sudo");
                 sudo.arg("-n");
                 for (name, value) in settings.variables() {
@@ -90,7 +91,7 @@ impl Means {
                 run(sudo.arg(program))?;
                 Ok(Ok(()))
             }
-            (Who::User, false) => Ok(Err("`sudo -n` does not work here".to_owned())),
+            (UserKind::User, false) => Ok(Err("`sudo -n` does not work here".to_owned())),
         }
     }
 }

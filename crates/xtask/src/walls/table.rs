@@ -4,12 +4,12 @@ use std::fmt;
 
 /// As whom a trial is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Who {
+pub(super) enum UserKind {
     User,
     Root,
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for UserKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::User => "user",
@@ -25,23 +25,23 @@ pub(super) struct Case {
     pub(super) out: &'static [&'static str],
     /// The suite: that of the rung.
     pub(super) rung: &'static str,
-    pub(super) who: Who,
+    pub(super) who: UserKind,
     pub(super) trials: &'static [&'static str],
 }
 
 /// A case on the rung `namespaces`.
 const fn own(out: &'static [&'static str], trials: &'static [&'static str]) -> Case {
-    Case { out, rung: "local", who: Who::User, trials }
+    Case { out, rung: "local", who: UserKind::User, trials }
 }
 
 /// A case on the rung `namespaces`, as root.
 const fn root(out: &'static [&'static str], trials: &'static [&'static str]) -> Case {
-    Case { out, rung: "local", who: Who::Root, trials }
+    Case { out, rung: "local", who: UserKind::Root, trials }
 }
 
 /// A case on the rung `landlock`.
 const fn host(out: &'static [&'static str], trials: &'static [&'static str]) -> Case {
-    Case { out, rung: "landlock", who: Who::User, trials }
+    Case { out, rung: "landlock", who: UserKind::User, trials }
 }
 
 /// Every claim that is held by a wall: the fewest walls without which its trial fails.
@@ -141,7 +141,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         out: &["Capabilities"],
         rung: "landlock",
-        who: Who::Root,
+        who: UserKind::Root,
         trials: &["is_seen_by_the_kernel_as_confined"],
     },
     host(&["Ending"], &["cannot_outlive_its_session"]),

@@ -66,6 +66,10 @@ class ClientBase(BaseSandboxClient[OptionsT]):
         """The options of a session's machine, as the extension takes them."""
         raise NotImplementedError
 
+    def _is_there(self, state: Any) -> bool:
+        """Whether the folder of this machine that is a session's workspace is there; where it is none, it is the machine's."""
+        return True
+
     def _moved(self, state: Any, root: str) -> None:
         """Notes where the workspace of a session really is."""
         state.manifest = state.manifest.model_copy(update={"root": root})
@@ -87,9 +91,11 @@ class ClientBase(BaseSandboxClient[OptionsT]):
         options = self._options_of(state)
         client = self._native_client(options)
         mounted = json.dumps(self._manifest(state)) if has_mounts(state.manifest) else None
+        # What is made where a folder was taken away has nothing of it.
+        was_there = self._is_there(state)
         found = await client.resume(state.session_id.hex, True, mounted)
         if found is not None:
-            return found, True
+            return found, was_there
         try:
             return await client.create(json.dumps(self._settings(state, options))), False
         except Conflict:

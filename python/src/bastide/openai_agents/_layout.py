@@ -20,7 +20,7 @@ from ..errors import BastideError
 from ._errors import upstream_error
 from ._files import FilesSession, used
 from ._mounts import check_mounts, has_mounts, mount_entries, mounts
-from ._parcel import parcel
+from ._native_entries import to_native
 from ._snapshot import BastideSnapshot
 from ._source import source
 
@@ -111,7 +111,7 @@ class LayoutSession(FilesSession):
         for key, entry in entries:
             if isinstance(entry, Mount):
                 continue
-            item = parcel(key, entry)
+            item = to_native(key, entry)
             if item is not None and not os.path.isabs(item[0]):
                 items.append(item)
                 continue

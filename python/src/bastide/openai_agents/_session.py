@@ -281,8 +281,10 @@ class NativeSandboxSession(LayoutSession):
         yield_time_s: float | None = None,
         max_output_tokens: int | None = None,
     ) -> PtyExecUpdate:
-        native = self._native or await self._up("pty")
-        number = _process_number(session_id)
+        native, number = self._native, _process_number(session_id)
+        if native is None:
+            # Whatever there was ended with the machine.
+            raise PtySessionNotFoundError(session_id=session_id)
         _check_yield(yield_time_s)
         try:
             update = await native.pty_write_stdin(

@@ -136,6 +136,9 @@ class BastideSandboxClient(ClientBase[BastideSandboxClientOptions | None]):
             options["network"] = "policy"
         return options
 
+    def _is_there(self, state: BastideSandboxSessionState) -> bool:
+        return state.options.workspace != "host" or os.path.isdir(state.manifest.root)
+
     def _moved(self, state: BastideSandboxSessionState, root: str) -> None:
         state._asked_root = state._asked_root or state.manifest.root
         super()._moved(state, root)

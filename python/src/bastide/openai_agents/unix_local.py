@@ -143,6 +143,9 @@ class UnixLocalSandboxClient(ClientBase[UnixLocalSandboxClientOptions | None]):
     def _options_of(self, state: UnixLocalSandboxSessionState) -> dict[str, Any]:
         return dict(self._machine_options)
 
+    def _is_there(self, state: UnixLocalSandboxSessionState) -> bool:
+        return state.manifest.root == DEFAULT_ROOT or os.path.isdir(state.manifest.root)
+
     def _settings(self, state: Any, options: dict[str, Any]) -> dict[str, Any]:
         settings = super()._settings(state, options)
         root = state.manifest.root

@@ -1,7 +1,7 @@
 //! The policy of a network that an agent works in: the places its file names, and its keys, which stay outside.
 
 use bastide::Result;
-use bastide::model::policy::{HostPattern, SecretSource, SecretSpec};
+use bastide::model::policy::{SecretSource, SecretSpec};
 use bastide_runs::agents::AgentSpec;
 
 use crate::args::policy::{allow, checked};
@@ -25,14 +25,14 @@ pub(super) fn add_agent(
         if is_inside || policy.secrets.contains_key(name) || config::variable(name).is_none() {
             continue;
         }
-        let hosts: Vec<_> =
-            credential.hosts.iter().filter_map(|host| HostPattern::parse(host).ok()).collect();
-        if hosts.is_empty() {
+        // They are named with their ports, as the places it may reach are.
+        let rules: Vec<_> =
+            credential.hosts.iter().map(|host| allow(host)).collect::<Result<_>>()?;
+        if rules.is_empty() {
             continue;
         }
-        for host in &credential.hosts {
-            policy.rules.push(allow(host)?);
-        }
+        let hosts = rules.iter().flat_map(|rule| rule.hosts.clone()).collect();
+        policy.rules.extend(rules);
         let from = SecretSource::Env(name.clone());
         policy.secrets.insert(name.clone(), SecretSpec { from, env: Some(name.clone()), hosts });
         session_plan.provided.push(name.clone());

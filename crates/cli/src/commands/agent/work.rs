@@ -192,7 +192,7 @@ async fn prepare(ui: &Ui, args: WorkArgs) -> Result<PlannedRun> {
     if args.committed_only {
         given = given.uncommitted(Uncommitted::Refused);
     }
-    say_what_is_inside(ui, &spec, &passed, session_plan.options.network);
+    print_exposure(ui, &spec, &passed, session_plan.options.network);
     let mut config =
         RunConfig::default().env(passed).extra_args(args.extra_args).outputs(args.outputs);
     // What it says line by line can be shown step by step.
@@ -216,12 +216,7 @@ fn passed(names: &[String]) -> Result<Vec<(String, String)>> {
 }
 
 /// A key that has to be inside is said, and so is a network that an agent will not find.
-fn say_what_is_inside(
-    ui: &Ui,
-    spec: &AgentSpec,
-    passed: &[(String, String)],
-    network: NetworkAccess,
-) {
+fn print_exposure(ui: &Ui, spec: &AgentSpec, passed: &[(String, String)], network: NetworkAccess) {
     for (name, _) in passed {
         ui.note(&format!("{name} is inside: the agent, and whatever it runs, can read it"));
     }

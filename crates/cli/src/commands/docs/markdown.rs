@@ -14,10 +14,15 @@ const HEAD: &str = "# Command line\n\nEvery command with its options, as `--help
 pub(super) fn page(mut program: Command) -> String {
     program.build();
     let mut text = HEAD.to_owned();
-    for command in program.get_subcommands().filter(|command| command.get_name() != "help") {
+    for command in program.get_subcommands().filter(|command| is_shown(command)) {
         describe(&mut text, command, "bastide");
     }
     text
+}
+
+/// Whether a command is for people.
+fn is_shown(command: &Command) -> bool {
+    command.get_name() != "help" && !command.is_hide_set()
 }
 
 fn describe(text: &mut String, command: &Command, above: &str) {
@@ -28,7 +33,7 @@ fn describe(text: &mut String, command: &Command, above: &str) {
     if let Some(about) = about {
         push(text, &format!("\n{}\n", about.to_string().trim()));
     }
-    let subcommands = command.get_subcommands().filter(|inner| inner.get_name() != "help");
+    let subcommands = command.get_subcommands().filter(|inner| is_shown(inner));
     let subcommands: Vec<_> = subcommands.collect();
     if subcommands.is_empty() {
         push(text, &format!("\n```text\n{}\n```\n", usage(command, &name)));

@@ -92,7 +92,7 @@ fn suggestions(all: &[Value], now: Option<&Policy>) -> Vec<Value> {
     // A name that was only asked for: how it would have gone on nobody knows.
     names.retain(|name| {
         let known = places.keys().any(|place| place.host == *name);
-        !known && !now.is_some_and(|policy| policy.could_reach(name))
+        !known && !now.is_some_and(|policy| policy.may_allow_name(name))
     });
     let by_name = names.into_iter().map(|name| json!({"allow": name}));
     // Where another port is suggested besides, each rule is for its own.

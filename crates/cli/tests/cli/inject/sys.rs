@@ -16,10 +16,10 @@ use std::time::Duration;
 use libc::{c_int, c_void, pid_t, user_regs_struct};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::{Fault, Traced};
+use super::{Fault, Outcome, Traced};
 
 /// How long the tool may take, a fault or not.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A system call about a file.
 #[derive(Debug, Clone)]
@@ -111,7 +111,7 @@ fn watch(pid: pid_t) -> mpsc::Sender<()> {
     let held = pidfd_open(process, PidfdFlags::empty()).unwrap();
     let (ended, is_ended) = mpsc::channel();
     thread::spawn(move || {
-        if is_ended.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if is_ended.recv_timeout(TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
             let _ = pidfd_send_signal(held, Signal::KILL);
         }
     });
@@ -179,7 +179,14 @@ fn step(tid: pid_t, at: At, within: &Path, fault: Option<Fault>, calls: &mut Vec
                     // No call has this number: nothing happens.
                     registers.orig_rax = u64::MAX;
                     set_registers(tid, &registers);
-                    At::Fault(fault.errno)
+                    match fault.outcome {
+                        Outcome::Errno(errno) => At::Fault(errno),
+                        Outcome::Killed => {
+                            // A thread's id is good enough to kill all of its process.
+                            kill(tid);
+                            At::Call
+                        }
+                    }
                 }
                 None => At::Call,
             }
@@ -247,6 +254,12 @@ fn wait() -> (pid_t, c_int) {
     let tid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::__WNOTHREAD) };
     assert!(tid > 0, "{}", io::Error::last_os_error());
     (tid, status)
+}
+
+/// Kills the process of a thread that this thread traces.
+fn kill(tid: pid_t) {
+    // SAFETY: no memory is involved, and the id is of a thread that is stopped here.
+    let _ = unsafe { libc::kill(tid, libc::SIGKILL) };
 }
 
 /// Makes a request that takes a number and leaves memory alone.

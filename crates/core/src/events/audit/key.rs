@@ -6,8 +6,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 
 use super::record::Digest;
 use crate::backend::SessionId;
@@ -16,11 +17,11 @@ use crate::{Error, ErrorKind, Result};
 
 /// A key that signs audit logs (Ed25519).
 #[derive(Clone)]
-pub struct AuditKey(SigningKey);
+pub struct AuditKey(Arc<Ed25519KeyPair>);
 
 /// The public half of an [`AuditKey`]: 64 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AuditPublicKey(VerifyingKey);
+pub struct AuditPublicKey([u8; 32]);
 
 impl AuditKey {
     /// Generates a key and writes it to a new file that only its owner can read.
@@ -42,7 +43,7 @@ impl AuditKey {
             }
         });
         written.map_err(|error| failed(path, &error))?;
-        Ok(Self(SigningKey::from_bytes(&seed)))
+        Self::of_seed(&seed)
     }
 
     /// Reads a key from a file.
@@ -58,18 +59,27 @@ impl AuditKey {
             let message = format!("{} holds no key", path.display());
             Error::new(ErrorKind::InvalidInput, message).with_hint("it has 64 hexadecimal digits")
         })?;
-        Ok(Self(SigningKey::from_bytes(&seed.0)))
+        Self::of_seed(&seed.0)
+    }
+
+    fn of_seed(seed: &[u8; 32]) -> Result<Self> {
+        let pair = Ed25519KeyPair::from_seed_unchecked(seed).map_err(|error| {
+            Error::new(ErrorKind::InvalidInput, format!("cannot make a key: {error}"))
+        })?;
+        Ok(Self(Arc::new(pair)))
     }
 
     /// The public key, which verifies signatures of this key.
     #[must_use]
     pub fn public(&self) -> AuditPublicKey {
-        AuditPublicKey(self.0.verifying_key())
+        let mut public = [0; 32];
+        public.copy_from_slice(self.0.public_key().as_ref());
+        AuditPublicKey(public)
     }
 
     /// Signs the state of a chain.
     pub(super) fn sign(&self, id: &SessionId, seq: u64, head: &Digest) -> String {
-        hex(&self.0.sign(&signed(id, seq, head)).to_bytes())
+        hex(self.0.sign(&signed(id, seq, head)).as_ref())
     }
 }
 
@@ -79,8 +89,8 @@ impl AuditPublicKey {
         let (Some(first), Some(second)) = (sig.get(..64), sig.get(64..)) else { return false };
         let halves = (Digest::from_hex(first), Digest::from_hex(second));
         let (Some(first), Some(second)) = halves else { return false };
-        let signature = Signature::from_components(first.0, second.0);
-        self.0.verify_strict(&signed(id, seq, head), &signature).is_ok()
+        let key = UnparsedPublicKey::new(&ED25519, self.0);
+        key.verify(&signed(id, seq, head), &[first.0, second.0].concat()).is_ok()
     }
 }
 
@@ -95,7 +105,7 @@ fn failed(path: &Path, error: &io::Error) -> Error {
 
 impl fmt::Display for AuditPublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex(self.0.as_bytes()))
+        f.write_str(&hex(&self.0))
     }
 }
 
@@ -103,8 +113,7 @@ impl FromStr for AuditPublicKey {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let key = Digest::from_hex(text).and_then(|bytes| VerifyingKey::from_bytes(&bytes.0).ok());
-        key.map(Self).ok_or_else(|| {
+        Digest::from_hex(text).map(|bytes| Self(bytes.0)).ok_or_else(|| {
             Error::new(ErrorKind::InvalidInput, format!("{text:?} is no public key"))
                 .with_hint("it has 64 hexadecimal digits")
         })

@@ -24,7 +24,7 @@ const LOCK: &str = "lock";
 pub(super) const HEAD: &str = "head";
 
 /// How long to wait for somebody else who writes. A record takes microseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long before looking again.
 const AGAIN: Duration = Duration::from_millis(1);
@@ -78,7 +78,7 @@ impl AuditLog {
         kind: &'static str,
         fields: &Fields,
     ) -> io::Result<()> {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             if self.try_append(kind, fields)? {
                 return Ok(());
@@ -356,14 +356,14 @@ impl Writer {
         }
         self.end = length;
         if end < length {
-            self.mend(end, length)?;
+            self.close_torn_write(end, length)?;
             return Ok(false);
         }
         Ok(is_closed)
     }
 
     /// Goes on after a write that was cut off, and says so: nothing that was written is removed.
-    fn mend(&mut self, from: u64, length: u64) -> io::Result<()> {
+    fn close_torn_write(&mut self, from: u64, length: u64) -> io::Result<()> {
         let torn = digest_between(&self.file, from, length)?;
         let fields = Fields::default()
             .with("from", from)

@@ -111,7 +111,7 @@ pub struct AuditReport {
 impl AuditReport {
     /// Whether no problem was found.
     #[must_use]
-    pub fn is_good(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         self.problems.is_empty()
     }
 }

@@ -16,7 +16,7 @@ use super::log::AuditLog;
 const DELAY: Duration = Duration::from_secs(1);
 
 /// How long somebody waits who wants it there now.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 enum SyncRequest {
     Soon(Arc<AuditLog>),
@@ -35,14 +35,14 @@ pub(super) async fn now(log: &Arc<AuditLog>) {
     let (done, is_done) = oneshot::channel();
     request(SyncRequest::Now(Arc::clone(log), done));
     // A disk that does not answer must not keep anybody from ending.
-    drop(tokio::time::timeout(PATIENCE, is_done).await);
+    drop(tokio::time::timeout(TIMEOUT, is_done).await);
 }
 
 /// Puts everything on the disk that is not there yet, and waits for it, if not for ever.
-pub(in crate::events) async fn settle() {
+pub(in crate::events) async fn flush_all() {
     let (done, is_done) = oneshot::channel();
     request(SyncRequest::All(done));
-    drop(tokio::time::timeout(PATIENCE, is_done).await);
+    drop(tokio::time::timeout(TIMEOUT, is_done).await);
 }
 
 /// Puts a file that is complete on the disk.
@@ -58,7 +58,7 @@ type SyncThread = Option<(u32, Option<Sender<SyncRequest>>)>;
 static THREAD: Mutex<SyncThread> = Mutex::new(None);
 
 /// Keeps other threads from asking.
-pub(crate) fn hold() -> impl Any {
+pub(crate) fn lock_for_fork() -> impl Any {
     THREAD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

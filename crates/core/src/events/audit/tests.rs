@@ -70,7 +70,7 @@ fn finds_every_flipped_byte() {
             bad[at] ^= flip;
             fs::write(&path, &bad).unwrap();
             let report = verify(home.path(), &id, None).unwrap();
-            assert!(!report.is_good(), "byte {at} of {} flipped by {flip:#x}", good.len());
+            assert!(!report.is_valid(), "byte {at} of {} flipped by {flip:#x}", good.len());
         }
     }
 }
@@ -109,7 +109,7 @@ fn finds_removed_moved_and_added_records() {
     let other = SessionId::random();
     fs::create_dir_all(audit_folder(home.path(), &other)).unwrap();
     fs::write(file(home.path(), &other), &text).unwrap();
-    assert!(!verify(home.path(), &other, None).unwrap().is_good());
+    assert!(!verify(home.path(), &other, None).unwrap().is_valid());
     fs::write(&path, &text).unwrap();
     assert_eq!(problems(home.path(), &id), []);
 }
@@ -145,7 +145,7 @@ fn tells_a_torn_end_from_tampering_and_goes_on() {
         let mut bad = fs::read(&path).unwrap();
         bad[synced.len()] ^= 1;
         fs::write(&path, bad).unwrap();
-        assert!(!verify(home.path(), &id, None).unwrap().is_good());
+        assert!(!verify(home.path(), &id, None).unwrap().is_valid());
     }
     let home = tempfile::tempdir().unwrap();
     let path = put_back(home.path(), &id, &beside);
@@ -196,14 +196,14 @@ fn is_one_chain_whoever_writes_and_however_it_is_cut() {
     let ops = read.iter().filter(|record| record.text("kind") == Some("op")).count();
     assert_eq!(ops, 401);
     let other = AuditKey::generate(&home.path().join("other")).unwrap();
-    assert!(!verify(home.path(), &id, Some(other.public())).unwrap().is_good());
+    assert!(!verify(home.path(), &id, Some(other.public())).unwrap().is_valid());
     // A file that is missing is found, the first and the last, too.
     for number in [1, 5, report.files] {
         let path = audit_folder(home.path(), &id).join(format!("{number:06}.jsonl"));
         let text = fs::read(&path).unwrap();
         fs::remove_file(&path).unwrap();
         let without = verify(home.path(), &id, None).unwrap();
-        assert!(!without.is_good(), "{number}");
+        assert!(!without.is_valid(), "{number}");
         fs::write(&path, text).unwrap();
     }
 }
@@ -294,7 +294,7 @@ fn any_number_of_zeros_at_the_end_is_no_tampering() {
             let mut bad = fs::read(&path).unwrap();
             bad[torn.len() - 1] = b'x';
             fs::write(&path, bad).unwrap();
-            assert!(!verify(home.path(), &id, None).unwrap().is_good());
+            assert!(!verify(home.path(), &id, None).unwrap().is_valid());
         }
     }
 }
@@ -308,7 +308,7 @@ fn a_folder_without_a_record_is_a_log_without_one() {
     );
     fs::create_dir_all(audit_folder(home.path(), &id)).unwrap();
     let report = verify(home.path(), &id, None).unwrap();
-    assert_eq!((report.is_good(), report.records), (true, 0));
+    assert_eq!((report.is_valid(), report.records), (true, 0));
     assert!(AuditReader::open(home.path(), &id).unwrap().more().unwrap().is_empty());
 }
 
@@ -316,12 +316,12 @@ fn a_folder_without_a_record_is_a_log_without_one() {
 fn a_signed_log_is_not_good_when_it_was_cut_back_or_goes_on_unsigned() {
     let (home, id) = home();
     let key = AuditKey::generate(&home.path().join("key")).unwrap();
-    let is_good = || verify(home.path(), &id, Some(key.public())).unwrap().is_good();
+    let is_valid = || verify(home.path(), &id, Some(key.public())).unwrap().is_valid();
     let folder = audit_folder(home.path(), &id);
     let log = log(home.path(), &id, SEGMENT, Some(&key));
     write(&log, 3);
     log.sync_here().unwrap();
-    assert!(is_good());
+    assert!(is_valid());
     let early = files_of(&folder);
     // Somebody without the key goes on.
     write(&self::log(home.path(), &id, SEGMENT, None), 1);
@@ -330,29 +330,29 @@ fn a_signed_log_is_not_good_when_it_was_cut_back_or_goes_on_unsigned() {
     assert_eq!(report.problems, [AuditProblem::UnsignedEnd { from: last, to: last }]);
     write(&log, 1);
     log.sync_here().unwrap();
-    assert!(is_good());
+    assert!(is_valid());
     let late = files_of(&folder);
     // The whole folder as it was, with a signature at its end and a note of how far it was.
     put_back(home.path(), &id, &early);
-    assert!(!is_good(), "cut back to an earlier signature");
-    assert!(!verify(home.path(), &id, None).unwrap().is_good());
+    assert!(!is_valid(), "cut back to an earlier signature");
+    assert!(!verify(home.path(), &id, None).unwrap().is_valid());
     fs::remove_dir_all(&folder).unwrap();
-    assert!(!is_good(), "removed");
+    assert!(!is_valid(), "removed");
     assert_eq!(audited(home.path()).unwrap(), std::slice::from_ref(&id));
     put_back(home.path(), &id, &late);
-    assert!(is_good());
+    assert!(is_valid());
     // What says how far it was cannot be written by others, nor taken away.
     let head = super::head::path(&folder, &id);
     let good = fs::read_to_string(&head).unwrap();
     let other = AuditKey::generate(&home.path().join("other")).unwrap();
     fs::remove_file(&head).unwrap();
-    assert!(!is_good());
+    assert!(!is_valid());
     super::head::write(&folder, &id, (1, Digest::first(&id)), &other).unwrap();
-    assert!(!is_good());
+    assert!(!is_valid());
     fs::write(&head, good.replace("\"seq\":", "\"seq\":1")).unwrap();
-    assert!(!is_good());
+    assert!(!is_valid());
     fs::write(&head, &good).unwrap();
-    assert!(is_good());
+    assert!(is_valid());
     forget(home.path(), &id).unwrap();
     assert_eq!(audited(home.path()).unwrap(), []);
 }

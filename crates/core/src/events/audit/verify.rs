@@ -94,7 +94,7 @@ struct Check {
     last: u64,
     hash: Digest,
     /// What is no record and may turn out to be a write that was cut off.
-    open: Option<Open>,
+    open: Option<TornWrite>,
     signer: Option<AuditPublicKey>,
     /// The last record that is a signature, or signed.
     covered: u64,
@@ -103,7 +103,7 @@ struct Check {
 }
 
 /// Something that is no record.
-struct Open {
+struct TornWrite {
     from: u64,
     hasher: blake3::Hasher,
     length: u64,
@@ -113,7 +113,7 @@ struct Open {
     has_end: bool,
 }
 
-impl Open {
+impl TornWrite {
     fn new(from: u64) -> Self {
         let hasher = blake3::Hasher::new();
         Self { from, hasher, length: 0, front: Vec::new(), is_zeros: true, has_end: false }
@@ -181,7 +181,7 @@ impl Check {
             }
             LogItem::Record(line) => self.record(&line),
             LogItem::Other { from, bytes, has_end } => {
-                self.open.get_or_insert_with(|| Open::new(from)).add(&bytes, has_end);
+                self.open.get_or_insert_with(|| TornWrite::new(from)).add(&bytes, has_end);
             }
         }
     }
@@ -233,14 +233,14 @@ impl Check {
     fn seal(&mut self, line: &Line) {
         let signer = line.text("key").and_then(|key| key.parse::<AuditPublicKey>().ok());
         let expected = self.wanted.or(self.signer);
-        let is_good = signer.is_some_and(|signer| {
+        let is_valid = signer.is_some_and(|signer| {
             let sig = line.text("sig").unwrap_or_default();
             expected.is_none_or(|expected| expected == signer)
                 && line.number("of") == Some(self.last)
                 && line.text("head") == Some(&self.hash.to_string())
                 && signer.signed(&self.id, self.last, &self.hash, sig)
         });
-        if !is_good {
+        if !is_valid {
             self.problem(AuditProblem::BadSeal { seq: line.seq });
             return;
         }

@@ -44,15 +44,15 @@ impl Recorder {
         if !audit::has_egress_notes(home, id) {
             return Ok(());
         }
-        let is_heard = self.deliveries.iter().any(SinkDelivery::is_extended);
+        let has_listeners = self.deliveries.iter().any(SinkDelivery::is_extended);
         let noted = match &self.audit {
             Some(audit) => audit.take_notes().await?,
             // They stay for whoever asks what was decided.
-            None if !is_heard => return Ok(()),
+            None if !has_listeners => return Ok(()),
             // What cannot be read now is read the next time.
             None => audit::take_egress_notes(home, id).unwrap_or_default(),
         };
-        if !is_heard {
+        if !has_listeners {
             return Ok(());
         }
         for note in noted {

@@ -10,7 +10,7 @@ use bastide_model::events::Event;
 use super::append;
 use crate::Result;
 use crate::compat::raise;
-use crate::events::post::Post;
+use crate::events::http_post::HttpPost;
 use crate::events::{Sink, SinkOptions};
 
 /// Posts events to a server.
@@ -20,7 +20,7 @@ use crate::events::{Sink, SinkOptions};
 /// written to the [spool](Self::spool), if there is one.
 #[derive(Debug)]
 pub struct HttpSink {
-    post: Post,
+    post: HttpPost,
     batch: usize,
     spool: Option<PathBuf>,
     pub(super) options: SinkOptions,
@@ -34,7 +34,7 @@ impl HttpSink {
     /// Fails if this is not the URL of a server.
     pub fn new(endpoint: &str) -> Result<Self> {
         Ok(Self {
-            post: Post::new(endpoint)?,
+            post: HttpPost::new(endpoint)?,
             batch: 1,
             spool: None,
             options: SinkOptions::best_effort(),

@@ -13,7 +13,7 @@ use crate::events::{Sink, SinkOptions};
 use crate::{Error, ErrorKind, Result};
 
 /// How long to wait for somebody else who writes to the file.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long before looking again whether they are done.
 const AGAIN: Duration = Duration::from_millis(2);
@@ -58,7 +58,7 @@ pub(in crate::events) async fn append(path: &Path, lines: String) -> Result<()> 
     let place = path.to_owned();
     let opened = tokio::task::spawn_blocking(move || open(&place)).await;
     let file = opened.unwrap_or_else(|gone| Err(io::Error::other(gone))).map_err(failed)?;
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     while let Err(TryLockError::WouldBlock) = file.try_lock() {
         if tokio::time::Instant::now() >= deadline {
             break;

@@ -5,12 +5,12 @@ use std::time::SystemTime;
 use bastide_model::PosixPath;
 use bastide_model::paths::WorkspacePathPolicy;
 use bastide_proto::files::{DirListing, FileOp, FoundFile, Glob, Resolved};
-use bastide_proto::{Fault, FaultKind, GuestRoute};
+use bastide_proto::{Fault, FaultKind, UnresolvedPath};
 use serde_bytes::ByteBuf;
 use serde_json::json;
 
 use super::call::{self, CallItem};
-use super::files_error::{FilesError, is_missing, place_of, read_only};
+use super::files_error::{FilesError, is_missing, path_of, read_only};
 use super::info::{FileInfo, file_time};
 use super::path::Target;
 use super::{Files, MAX_ENTRIES};
@@ -38,9 +38,9 @@ impl Files<'_> {
                 too_long(&["ls", "-la", "--", path.as_str()])
             })?;
             let listed = self.try_ls(&target).await;
-            listed.map_err(|trouble| {
-                trouble.into_error(self.policy, &target, |fault| {
-                    let place = place_of(&fault, &target);
+            listed.map_err(|failure| {
+                failure.into_error(self.policy, &target, |fault| {
+                    let place = path_of(&fault, &target);
                     failed_command(&["ls", "-la", "--", &place], fault)
                 })
             })
@@ -96,8 +96,8 @@ impl Files<'_> {
             let target = Target::new(self.policy, path, raise::workspace_read_not_found)?;
             let found =
                 self.one::<FoundFile>(FileOp::Stat { path: target.path.clone(), follow }).await;
-            let found = found.map_err(|trouble| {
-                trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {
+            let found = found.map_err(|failure| {
+                failure.into_error(self.policy, &target, |fault| match is_missing(&fault) {
                     true => {
                         raise::workspace_read_not_found(&target.given).with_source(refused(fault))
                     }
@@ -135,7 +135,7 @@ impl Files<'_> {
         let work = async {
             let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
             let made = self.quiet(FileOp::MakeDir { path: target.path.clone(), parents }).await;
-            made.map_err(|trouble| trouble.into_write_error(self.policy, &target))
+            made.map_err(|failure| failure.into_write_error(self.policy, &target))
         };
         scope.record_unit(work).await
     }
@@ -172,13 +172,13 @@ impl Files<'_> {
                 self.policy.validate_recursive_remove(&target.given)?;
             }
             let removed = self.quiet(FileOp::Remove { path: target.path.clone(), recursive }).await;
-            removed.map_err(|trouble| match trouble {
+            removed.map_err(|failure| match failure {
                 FilesError::Fault(fault) if is_missing(&fault) => {
                     let flag = if recursive { "-rf" } else { "--" };
-                    let place = place_of(&fault, &target);
+                    let place = path_of(&fault, &target);
                     failed_command(&["rm", flag, &place], fault)
                 }
-                trouble => trouble.into_write_error(self.policy, &target),
+                failure => failure.into_write_error(self.policy, &target),
             })
         };
         scope.record_freeing_space(work).await
@@ -330,7 +330,7 @@ impl Files<'_> {
         let work = async {
             let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
             let set = self.quiet(FileOp::SetMode { path: target.path.clone(), mode }).await;
-            set.map_err(|trouble| trouble.into_write_error(self.policy, &target))
+            set.map_err(|failure| failure.into_write_error(self.policy, &target))
         };
         scope.record_unit(work).await
     }
@@ -350,7 +350,7 @@ impl Files<'_> {
             }
             let (path, modified) = (target.path.clone(), file_time(modified));
             let set = self.quiet(FileOp::SetTime { path, modified }).await;
-            set.map_err(|trouble| trouble.into_write_error(self.policy, &target))
+            set.map_err(|failure| failure.into_write_error(self.policy, &target))
         };
         scope.record_unit(work).await
     }
@@ -369,7 +369,7 @@ impl Files<'_> {
             let text = |text: Option<&str>| text.map(ToOwned::to_owned);
             let (path, owner, group) = (target.path.clone(), text(owner), text(group));
             let set = self.quiet(FileOp::SetOwner { path, owner, group, follow: true }).await;
-            set.map_err(|trouble| trouble.into_write_error(self.policy, &target))
+            set.map_err(|failure| failure.into_write_error(self.policy, &target))
         };
         scope.record_unit(work).await
     }
@@ -385,7 +385,7 @@ impl Files<'_> {
             let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
             let (path, text) = (target.path.clone(), ByteBuf::from(points_to));
             let made = self.quiet(FileOp::Symlink { path, target: text }).await;
-            made.map_err(|trouble| trouble.into_write_error(self.policy, &target))
+            made.map_err(|failure| failure.into_write_error(self.policy, &target))
         };
         scope.record_unit(work).await
     }
@@ -404,7 +404,7 @@ impl Files<'_> {
         let work = async {
             let target = Target::new(self.policy, ".", raise::workspace_read_not_found)?;
             let found = self.try_glob(&target, pattern).await;
-            let mut found = found.map_err(|trouble| match trouble {
+            let mut found = found.map_err(|failure| match failure {
                 FilesError::Fault(fault) => refused(fault),
                 FilesError::Other(error) => error,
             })?;
@@ -444,7 +444,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn paths(&self) -> [GuestRoute; 2] {
+    fn paths(&self) -> [UnresolvedPath; 2] {
         self.targets.each_ref().map(|target| target.path.clone())
     }
 
@@ -464,8 +464,8 @@ impl Pair {
         match fault.kind {
             FaultKind::Escape if self.follow => about.escape(),
             // The entry itself is fine; where its folder leads is not, and that is absolute.
-            FaultKind::Escape => raise::invalid_manifest_path(place_of(&fault, about), "absolute"),
-            FaultKind::ReadOnly => read_only(policy, &place_of(&fault, about)),
+            FaultKind::Escape => raise::invalid_manifest_path(path_of(&fault, about), "absolute"),
+            FaultKind::ReadOnly => read_only(policy, &path_of(&fault, about)),
             _ => {
                 let shown = |index: usize| match led(index) {
                     Some(path) => String::from_utf8_lossy(path).into_owned(),

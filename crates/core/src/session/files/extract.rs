@@ -7,7 +7,7 @@
 mod steps;
 
 use bastide_archive::{ArchiveLimits, ArchiveScheme};
-use bastide_proto::{Existing, GuestPath, Put, Request};
+use bastide_proto::{GuestPath, OnConflict, Put, Request};
 use serde_json::json;
 
 use super::Files;
@@ -68,6 +68,8 @@ impl Files<'_> {
             let target = Target::new(self.policy, path, raise::workspace_archive_write)?;
             let scheme = ArchiveScheme::of(target.given.as_str(), options.scheme.as_deref());
             let scheme = scheme?;
+            // Nothing is told of an archive that would go elsewhere.
+            self.resolve(path).await?;
             let spool = Spool::fill(data.into(), limits.max_input_bytes).await;
             let spool = spool.map_err(|why| not_kept(&target, &limits, why))?;
             let failed = |error| raise::workspace_archive_write(&target.path).with_source(error);
@@ -84,11 +86,11 @@ impl Files<'_> {
                 archive,
                 folder: folder.as_str().to_owned(),
             };
-            let plan = job.judge().await?;
+            let plan = job.check_members().await?;
             let put = Put {
                 user: self.user.clone(),
                 base: folder,
-                existing: Existing::Overwritten,
+                existing: OnConflict::Overwritten,
                 through_links: false,
             };
             let stream = self.link.open(Request::Put(put)).await;
@@ -96,7 +98,7 @@ impl Files<'_> {
                 crate::ErrorKind::AgentLost => error,
                 _ => raise::workspace_archive_write(&target.path).with_source(error),
             })?;
-            plan.carry_out(stream).await
+            plan.execute(stream).await
         };
         scope.record_unit(work).await
     }

@@ -44,7 +44,7 @@ fn is_ours(fault: &Fault) -> bool {
 }
 
 /// Where a failure was, as far as the guest can be believed: a path is only shown, never used.
-pub(super) fn place_of(fault: &Fault, target: &Target) -> String {
+pub(super) fn path_of(fault: &Fault, target: &Target) -> String {
     match &fault.path {
         Some(path) if path.starts_with('/') && path.len() <= MAX_SHOWN => path.clone(),
         _ => target.path.as_str().to_owned(),
@@ -65,7 +65,7 @@ impl FilesError {
         };
         match fault.kind {
             FaultKind::Escape => target.escape(),
-            FaultKind::ReadOnly => read_only(policy, &place_of(&fault, target)),
+            FaultKind::ReadOnly => read_only(policy, &path_of(&fault, target)),
             _ if is_ours(&fault) => refused(fault),
             _ => other(fault),
         }
@@ -74,7 +74,7 @@ impl FilesError {
     /// As [`into_error`](Self::into_error), for an operation that writes.
     pub(super) fn into_write_error(self, policy: &WorkspacePathPolicy, target: &Target) -> Error {
         self.into_error(policy, target, |fault| {
-            raise::workspace_archive_write(place_of(&fault, target)).with_source(refused(fault))
+            raise::workspace_archive_write(path_of(&fault, target)).with_source(refused(fault))
         })
     }
 }

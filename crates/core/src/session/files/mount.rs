@@ -19,7 +19,7 @@ impl Files<'_> {
         match self.quiet(FileOp::EnterMount { path: target.path.clone() }).await {
             // There is nothing to be in.
             Err(FilesError::Fault(fault)) if is_missing(&fault) => Ok(()),
-            entered => entered.map_err(|trouble| trouble.into_write_error(self.policy, &target)),
+            entered => entered.map_err(|failure| failure.into_write_error(self.policy, &target)),
         }
     }
 }

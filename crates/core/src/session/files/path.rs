@@ -4,7 +4,7 @@ use std::io;
 
 use bastide_model::PosixPath;
 use bastide_model::paths::WorkspacePathPolicy;
-use bastide_proto::{GuestPathError, GuestRoute};
+use bastide_proto::{GuestPathError, UnresolvedPath};
 
 use crate::compat::raise;
 use crate::{Error, Result};
@@ -16,7 +16,7 @@ pub(super) struct Target {
     pub(super) given: PosixPath,
     /// Its place. A relative path is taken by its names; where an absolute one leads, and whether
     /// that is in the workspace or a grant, is for the guest to find out.
-    pub(super) path: GuestRoute,
+    pub(super) path: UnresolvedPath,
 }
 
 /// A path as events show it: its names, and nothing that means nothing.

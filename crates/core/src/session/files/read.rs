@@ -148,8 +148,8 @@ impl Files<'_> {
     ) -> Result<FileReader> {
         let target = Target::new(self.policy, path, raise::workspace_read_not_found)?;
         let opened = self.try_open(&target, offset, max).await;
-        opened.map_err(|trouble| {
-            trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {
+        opened.map_err(|failure| {
+            failure.into_error(self.policy, &target, |fault| match is_missing(&fault) {
                 true => raise::workspace_read_not_found(&target.given).with_source(refused(fault)),
                 false => raise::workspace_archive_read(&target.given).with_source(refused(fault)),
             })

@@ -103,8 +103,8 @@ impl Files<'_> {
         let work = async {
             let target = Target::new(self.policy, path, raise::workspace_read_not_found)?;
             let begun = self.try_watch(&target, recursive).await;
-            begun.map_err(|trouble| {
-                trouble.into_error(self.policy, &target, |fault| match is_missing(&fault) {
+            begun.map_err(|failure| {
+                failure.into_error(self.policy, &target, |fault| match is_missing(&fault) {
                     true => {
                         raise::workspace_read_not_found(&target.given).with_source(refused(fault))
                     }

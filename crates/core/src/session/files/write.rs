@@ -11,12 +11,12 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::call;
-use super::files_error::{FilesError, place_of, read_only};
+use super::files_error::{FilesError, path_of, read_only};
 use super::path::{Target, shown};
 use super::{Files, SILENCE, WORTH_PASSING};
 use crate::compat::raise;
 use crate::link::fault::{agent_lost, refused};
-use crate::link::{Access, Incoming, ReceivedFile, Sender, Stream, Ticket, broken};
+use crate::link::{Access, FdTicket, Incoming, ReceivedFile, Sender, Stream, broken};
 use crate::{Error, ErrorClass, ErrorKind, Result};
 
 /// How much of a stream is read at a time.
@@ -142,15 +142,15 @@ impl Files<'_> {
                 true => self.new_target(path)?,
             };
             let written = self.try_write(&target, content, options).await;
-            written.map_err(|trouble| match trouble {
+            written.map_err(|failure| match failure {
                 FilesError::Fault(fault) if options.new && fault.kind == FaultKind::Exists => {
-                    exists(&place_of(&fault, &target)).with_source(refused(fault))
+                    exists(&path_of(&fault, &target)).with_source(refused(fault))
                 }
                 FilesError::Fault(fault) if fault.kind == FaultKind::Escape => leads.escape(),
                 FilesError::Fault(fault) if options.new && fault.kind == FaultKind::ReadOnly => {
-                    read_only(self.policy, &split(&place_of(&fault, &target)).0)
+                    read_only(self.policy, &split(&path_of(&fault, &target)).0)
                 }
-                trouble => trouble.into_write_error(self.policy, &target),
+                failure => failure.into_write_error(self.policy, &target),
             })
         };
         scope.record_unit(work).await
@@ -189,7 +189,7 @@ impl Files<'_> {
             mode: options.mode,
             new: options.new,
             size: tail.is_none().then_some(head.len() as u64),
-            pass: ticket.as_ref().map(Ticket::number),
+            pass: ticket.as_ref().map(FdTicket::number),
         };
         let mut stream = self.open_call(FileOp::Write(write)).await?;
         let mut file = None;
@@ -220,11 +220,11 @@ impl Files<'_> {
             Err(fault @ FilesError::Fault(_)) => return Err(fault),
             // A guest that fails in the middle says why and stops listening: its word is worth more
             // than the broken pipe it leaves behind.
-            Err(lost) => return Err(said_why(&mut stream).await.unwrap_or(lost)),
+            Err(lost) => return Err(early_error(&mut stream).await.unwrap_or(lost)),
         }
         match stream.to_guest.input_end().await {
             Ok(()) => call::end(&mut stream).await,
-            Err(error) => Err(said_why(&mut stream).await.unwrap_or_else(|| error.into())),
+            Err(error) => Err(early_error(&mut stream).await.unwrap_or_else(|| error.into())),
         }
     }
 }
@@ -246,9 +246,9 @@ fn split(path: &str) -> (String, String) {
 }
 
 /// The failure a guest told before it stopped listening.
-async fn said_why(stream: &mut Stream) -> Option<FilesError> {
+async fn early_error(stream: &mut Stream) -> Option<FilesError> {
     match call::next(stream).await {
-        Err(trouble @ FilesError::Fault(_)) => Some(trouble),
+        Err(failure @ FilesError::Fault(_)) => Some(failure),
         _ => None,
     }
 }

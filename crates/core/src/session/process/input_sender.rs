@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::link::{Sender, gone};
+use crate::link::{Sender, link_closed};
 use crate::{Input, Result};
 
 /// How many messages may wait to be sent.
@@ -53,7 +53,7 @@ impl InputSender {
 
     pub(super) async fn send(&self, message: InputMessage) -> Result<()> {
         self.begin();
-        self.messages.send(message).await.map_err(|_| gone())
+        self.messages.send(message).await.map_err(|_| link_closed())
     }
 
     fn begin(&self) {

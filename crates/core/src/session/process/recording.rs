@@ -4,7 +4,7 @@ use bastide_model::events::OperationResult;
 use bytes::Bytes;
 use serde_json::{Map, Number, json};
 
-use super::{Exit, ProcessId, Reason};
+use super::{Exit, ExitReason, ProcessId};
 use crate::compat::raise;
 use crate::events::{Finished, OpenOperation};
 use crate::session::usage::Usage;
@@ -87,15 +87,15 @@ impl ProcessRecording {
         // As the reference's client of that backend has it.
         let has_own_system = matches!(self.kind, Kind::Command { has_own_system: true, .. });
         let exit_code = match exit.reason {
-            Reason::Signalled if !has_own_system => i64::from(128 - exit.code),
+            ExitReason::Signalled if !has_own_system => i64::from(128 - exit.code),
             _ => i64::from(exit.code),
         };
         let reason = exit.reason.as_str();
         let finished = match self.kind {
             Kind::Command { command, timeout_s, .. } => {
                 let result = match exit.reason {
-                    Reason::Timeout => Err(raise::exec_timeout(command, timeout_s)),
-                    Reason::NotStarted => Err(raise::exec_transport(command)),
+                    ExitReason::Timeout => Err(raise::exec_timeout(command, timeout_s)),
+                    ExitReason::NotStarted => Err(raise::exec_transport(command)),
                     _ => Ok(OperationResult::Exec {
                         exit_code,
                         stdout: self.stdout.bytes,
@@ -104,7 +104,7 @@ impl ProcessRecording {
                 };
                 Finished { result, extra: Map::new() }.with("process", id.0).with("reason", reason)
             }
-            Kind::Listening if exit.reason == Reason::Detached => Finished::done(),
+            Kind::Listening if exit.reason == ExitReason::Detached => Finished::done(),
             // Whoever started it may not have been there to see the end.
             Kind::Listening => Finished::extension(json!({
                 "exit_code": exit_code,

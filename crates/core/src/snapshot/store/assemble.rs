@@ -94,7 +94,7 @@ enum ItemState {
     /// Its content is as it was.
     Cached(Attributes, Vec<FilePart>),
     /// Its content is on its way.
-    Wanted,
+    FetchList,
 }
 
 /// What came of a wanted file.
@@ -164,7 +164,7 @@ impl Assembler {
                 return Err(crate::Error::new(crate::ErrorKind::LimitExceeded, message));
             }
             let state = self.look(&seen)?;
-            if let ItemState::Wanted = state {
+            if let ItemState::FetchList = state {
                 batch.wants.push((index, seen.stat.size));
             }
             batch.items.push(Item { seen, state });
@@ -220,7 +220,7 @@ impl Assembler {
             {
                 ItemState::Cached(known.attributes, known.file_parts)
             }
-            _ => ItemState::Wanted,
+            _ => ItemState::FetchList,
         }
     }
 
@@ -266,7 +266,7 @@ impl Assembler {
                     // It did not change since; so it would show if it changed now.
                     (ScannedStat { settled: true, ..stat }, attributes, file_parts)
                 }
-                (ItemState::Wanted, _) => match got.next() {
+                (ItemState::FetchList, _) => match got.next() {
                     Some(FetchOutcome::File { stat, attributes, file_parts, changed }) => {
                         self.report.files_read += 1;
                         self.report.bytes_read += stat.size;

@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use super::chunk::ChunkId;
 use super::errors::failed;
+use super::fail_points::{self, FailPoint};
 use super::index::{KnownPack, packs_in};
-use super::lease;
 use super::pack::pack_name;
 use super::reader::{ReadBuffers, Reader};
 use super::record;
-use super::steps::{self, Step};
+use super::use_lock;
 use super::verify::each_chunk;
 use super::writer::Writer;
 use super::{Store, sync_folder};
@@ -59,7 +59,7 @@ impl Store {
         let mut report = CollectReport::default();
         let writer = self.writer()?;
         self.forget_orphans()?;
-        let reader = Reader::new(Arc::clone(&writer.index), None, self.whereabouts());
+        let reader = Reader::new(Arc::clone(&writer.index), None, self.pack_folders());
         // Most of the work is done while others go on.
         let mut seen = HashSet::new();
         let mut needed = HashSet::new();
@@ -67,18 +67,18 @@ impl Store {
         let (rewritten, fresh) = rewrite(&writer, &reader, &needed)?;
         report.packs_rewritten = rewritten;
         let fresh: HashSet<ChunkId> = fresh.iter().map(|pack| pack.id).collect();
-        steps::reached(Step::Rewritten);
+        fail_points::fail_point(FailPoint::Rewritten);
         {
             let lock = self.lock()?;
             // What was published meanwhile counts, too.
-            let places = self.whereabouts().locked();
+            let places = self.pack_folders().locked();
             let reader = Reader::new(Arc::clone(&writer.index), None, places);
             self.mark(&reader, &mut seen, &mut needed, Some(&lock))?;
             self.put_aside(&writer, &fresh, &needed)?;
         }
         drop(reader);
-        let own = writer.lease.name();
-        steps::reached(Step::PutAside);
+        let own = writer.use_lock.name();
+        fail_points::fail_point(FailPoint::PutAside);
         let before = self.empty(&own, &mut report)?;
         self.clear_temporary(&before, &own)?;
         self.clear_caches()?;
@@ -90,7 +90,7 @@ impl Store {
 
     /// Removes chunks that no snapshot needs if there may be many: there are more than twice as many packs as the
     /// last collection left. Says whether it did.
-    pub(crate) fn tidy(&self) -> Result<bool> {
+    pub(crate) fn collect_garbage(&self) -> Result<bool> {
         let left = fs::read_to_string(self.home().join(COLLECTED)).unwrap_or_default();
         let left: usize = left.trim().parse().unwrap_or(0);
         let now = packs_in(&self.packs())?.len();
@@ -131,10 +131,10 @@ impl Store {
                 Err(_) if self.is_newer(reader, &info)? => {
                     let (fresh, places) = match lock {
                         Some(_) => {
-                            let places = self.whereabouts().locked();
+                            let places = self.pack_folders().locked();
                             (self.index_of(&packs_in(&self.packs())?, &places)?, places)
                         }
-                        None => (self.index()?, self.whereabouts()),
+                        None => (self.index()?, self.pack_folders()),
                     };
                     let reader = Reader::new(fresh, None, places);
                     let marked = each_chunk(&reader, &info, |id| {
@@ -169,7 +169,7 @@ impl Store {
         let mut present = packs_in(&packs)?;
         // Of two copies the later one is used.
         present.sort_by_key(|id| fresh.contains(id));
-        let now = self.index_of(&present, &self.whereabouts().locked())?;
+        let now = self.index_of(&present, &self.pack_folders().locked())?;
         let before: HashSet<ChunkId> = writer.index.packs.iter().map(|pack| pack.id).collect();
         for pack in now.packs.iter().filter(|pack| before.contains(&pack.id)) {
             let is_used = |(id, _): &(ChunkId, u32)| {
@@ -189,14 +189,14 @@ impl Store {
 
     /// Removes what was put aside, unless somebody is there who was there before that; says who is there.
     ///
-    /// Whoever comes takes a lease first, and then looks at the packs under the lock. So leases are looked at under
+    /// Whoever comes takes a use lock first, and then looks at the packs under the lock. So use locks are looked at under
     /// the same lock: who has none by now finds nothing of what is removed, and nobody puts more aside meanwhile that
     /// somebody who came since still reads.
     fn empty(&self, own: &str, report: &mut CollectReport) -> Result<Vec<String>> {
         let aside = self.folder("aside");
         let reading = |error| failed("read", &aside, error);
         let _lock = self.lock()?;
-        let mut before = lease::held(&self.folder("leases"))?;
+        let mut before = use_lock::held(&self.folder("leases"))?;
         before.retain(|name| name != own);
         for entry in fs::read_dir(&aside).map_err(reading)? {
             let entry = entry.map_err(reading)?;
@@ -226,8 +226,8 @@ impl Store {
                 old.push((name, owner));
             }
         }
-        // Whoever came since holds a lease by now: its files are not old.
-        let now = lease::held(&self.folder("leases"))?;
+        // Whoever came since holds a use lock by now: its files are not old.
+        let now = use_lock::held(&self.folder("leases"))?;
         for (name, _) in old.into_iter().filter(|(_, owner)| !now.contains(owner)) {
             let path = folder.join(name);
             match fs::remove_file(&path) {
@@ -293,14 +293,14 @@ fn rewrite(
         if live == 0 || live * 100 >= all * WORTH_KEEPING {
             continue;
         }
-        let mut is_whole = true;
+        let mut is_intact = true;
         for (id, _) in pack.blocks.iter().flat_map(|block| &block.chunks).filter(|(id, _)| used(id))
         {
             let copied = reader.with(id, &mut room, |content| writer.put_again(*id, content));
             // What is damaged stays where it is: somebody may bring it again.
-            is_whole &= copied.is_ok();
+            is_intact &= copied.is_ok();
         }
-        replaced += u64::from(is_whole);
+        replaced += u64::from(is_intact);
     }
     let (fresh, _) = writer.finish()?;
     Ok((replaced, fresh))

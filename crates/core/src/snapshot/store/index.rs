@@ -69,7 +69,7 @@ impl Index {
         packs: &[ChunkId],
         places: &PackFolders,
         known: Option<&Self>,
-        distrusted: &[(ChunkId, ChunkId)],
+        damaged_copies: &[(ChunkId, ChunkId)],
     ) -> Result<Self> {
         let mut before: HashMap<ChunkId, Arc<KnownPack>> = known
             .map(|known| known.packs.iter().map(|pack| (pack.id, Arc::clone(pack))).collect())
@@ -89,13 +89,13 @@ impl Index {
                     Err(error) => return Err(error),
                 },
             };
-            index.add(pack, distrusted);
+            index.add(pack, damaged_copies);
         }
         Ok(index)
     }
 
     /// Adds a pack.
-    pub(crate) fn add(&mut self, pack: Arc<KnownPack>, distrusted: &[(ChunkId, ChunkId)]) {
+    pub(crate) fn add(&mut self, pack: Arc<KnownPack>, damaged_copies: &[(ChunkId, ChunkId)]) {
         let number = u32::try_from(self.packs.len()).unwrap_or(u32::MAX);
         for (block, at) in pack.blocks.iter().zip(0_u32..) {
             let mut start = 0;
@@ -103,7 +103,7 @@ impl Index {
                 let place = ChunkLocation { pack: number, block: at, start, length: *length };
                 start += length;
                 // A copy that is known to be bad does not count.
-                if distrusted.binary_search(&(pack.id, *id)).is_err() {
+                if damaged_copies.binary_search(&(pack.id, *id)).is_err() {
                     self.chunks.insert(*id, place);
                 }
             }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::chunk::{ChunkId, MAX_CHUNK};
 
 pub(crate) use read::{PackFile, read_index};
-pub(crate) use write::{OpenPack, Scratch, pack_name};
+pub(crate) use write::{CompressBuffers, OpenPack, pack_name};
 
 const MAGIC: &[u8; 8] = b"BSTDPACK";
 const END: &[u8; 8] = b"BSTDPEND";

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use super::chunk::ChunkId;
-use super::lease;
+use super::fail_points::{self, FailPoint};
 use super::pack::pack_name;
-use super::steps::{self, Step};
+use super::use_lock;
 use crate::Result;
 
 /// The folders a pack may be in.
@@ -35,7 +35,7 @@ impl PackFolders {
         let found = self.look(id, &look);
         match &self.lock {
             Some(lock) if is_missing(&found) => {
-                let _lock = lease::lock(lock)?;
+                let _lock = use_lock::lock(lock)?;
                 self.look(id, &look)
             }
             _ => found,
@@ -48,7 +48,7 @@ impl PackFolders {
         if !is_missing(&found) {
             return found;
         }
-        steps::reached(Step::NotInItsPlace);
+        fail_points::fail_point(FailPoint::NotInItsPlace);
         look(&aside)
     }
 }

@@ -162,7 +162,7 @@ impl Store {
     }
 
     /// Looks through a tree. Whatever changes from now on is not in it.
-    pub(crate) async fn look_through(&self, tree: &Tree<'_>) -> Result<ScannedTree> {
+    pub(crate) async fn scan_tree(&self, tree: &Tree<'_>) -> Result<ScannedTree> {
         let (writer, scanned) = self.scan(tree).await?;
         Ok(ScannedTree { writer, scanned })
     }
@@ -376,5 +376,5 @@ pub(crate) fn lost(point: &str, error: Error) -> Error {
         return error;
     }
     Error::new(ErrorKind::NotFound, format!("the files of {point} are not in the store any more"))
-        .with_hint("`bastide snapshot verify` says what else is missing")
+        .with_condition(Condition::PointDamaged)
 }

@@ -8,10 +8,10 @@ use lru::LruCache;
 use super::chunk::ChunkId;
 use super::errors::damaged;
 use super::index::{ChunkLocation, Index};
-use super::lease::Lease;
 use super::pack::PackFile;
 use super::pack_folders::PackFolders;
 use super::tree::Content;
+use super::use_lock::UseLock;
 use crate::{ErrorKind, Result};
 
 /// How many packs are open at once.
@@ -26,7 +26,7 @@ const REMEMBERED: usize = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Reader {
     pub(crate) index: Arc<Index>,
-    _lease: Option<Lease>,
+    _use_lock: Option<UseLock>,
     places: PackFolders,
     files: Mutex<LruCache<u32, Arc<PackFile>>>,
     blocks: Mutex<BlockCache>,
@@ -54,10 +54,10 @@ impl ReadBuffers {
 }
 
 impl Reader {
-    pub(crate) fn new(index: Arc<Index>, lease: Option<Lease>, places: PackFolders) -> Self {
+    pub(crate) fn new(index: Arc<Index>, use_lock: Option<UseLock>, places: PackFolders) -> Self {
         let files = Mutex::new(LruCache::new(OPEN));
         let blocks = Mutex::new(BlockCache { known: LruCache::unbounded(), bytes: 0 });
-        Self { index, _lease: lease, places, files, blocks }
+        Self { index, _use_lock: use_lock, places, files, blocks }
     }
 
     fn file(&self, pack: u32) -> Result<Arc<PackFile>> {

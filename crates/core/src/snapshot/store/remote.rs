@@ -19,10 +19,10 @@ use bytes::Bytes;
 use super::chunk::ChunkId;
 use super::errors::{damaged, failed};
 use super::index::{Index, KnownPack};
-use super::lease::Lease;
 use super::pack::{PackIndex, pack_name};
 use super::reader::ReadBuffers;
 use super::record::{self, SnapshotInfo};
+use super::use_lock::UseLock;
 use super::verify::each_chunk;
 use super::writer::Writer;
 use super::{Store, blocking};
@@ -81,9 +81,9 @@ impl Store {
         let place = folder.path().to_owned();
         let (info, packs, chunks, bytes) = blocking(move || {
             let (reader, info) = store.reading(|| store.inspect(&wanted))?;
-            let lease = Lease::take(&place)?;
+            let use_lock = UseLock::take(&place)?;
             // Packs of its own: what else the packs here hold is nobody's business there.
-            let writer = Writer::new(known, lease, place.clone(), place);
+            let writer = Writer::new(known, use_lock, place.clone(), place);
             let mut needed = HashSet::new();
             each_chunk(&reader, &info, |id| {
                 needed.insert(id);

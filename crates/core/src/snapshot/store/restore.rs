@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bastide_proto::tree::{Extent, LARGE, NewEntry, NewEntryKind, TreeSum};
+use bastide_proto::tree::{Extent, LARGE, NewEntry, NewEntryKind, TreeChecksum};
 use bytes::Bytes;
 use serde_bytes::ByteBuf;
 use tokio::sync::mpsc;
@@ -92,7 +92,7 @@ pub(super) async fn send_tree(
     reader: Arc<Reader>,
     mut entries: impl EntrySource,
     total: (u64, u64),
-    replaced: Option<TreeSum>,
+    replaced: Option<TreeChecksum>,
 ) -> Result<Restored> {
     let kept = tree.kept.iter().map(|path| ByteBuf::from(path.as_slice())).collect();
     let guest = Restoring::begin(tree.link, tree.root, kept, tree.only_empty, replaced).await?;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bastide_proto::Request;
 use bastide_proto::tree::{
-    AHEAD, BATCH_CONTENT, Extent, LARGE, Scan, ScanMessage, ScannedStat, SmallFile, Wanted,
-    WantedFile,
+    AHEAD, BATCH_CONTENT, Extent, FetchFile, FetchList, LARGE, Scan, ScanMessage, ScannedStat,
+    SmallFile,
 };
 use bytes::BytesMut;
 use serde_bytes::ByteBuf;
@@ -22,7 +22,7 @@ use super::record::{self, SnapshotInfo};
 use super::tree::check_attributes;
 use super::writer::Writer;
 use super::{Store, Tree, blocking, now_ms, threads};
-use crate::link::{Access, Stream, Ticket, broken};
+use crate::link::{Access, FdTicket, Stream, broken};
 use crate::snapshot::Progress;
 use crate::snapshot::restoring::SILENCE;
 use crate::snapshot::scanning::{ScanReply, next};
@@ -155,7 +155,7 @@ impl Store {
             let cache = session.map(|session| {
                 let key = ChunkId::of(format!("{session}\n{root}").as_bytes());
                 let path = store.folder("cache").join(key.to_string());
-                let temporary = format!("{}.cache", writer.lease.name());
+                let temporary = format!("{}.cache", writer.use_lock.name());
                 let temporary = store.folder("temporary").join(temporary);
                 CachePath { path, temporary, full_read }
             });
@@ -199,7 +199,7 @@ struct Saving<'a> {
     /// What the guest told, with what has come of what was wanted.
     batches: VecDeque<(Batch, Vec<FetchOutcome>)>,
     /// For every wanted file that has not come yet, how its descriptor comes.
-    tickets: VecDeque<Option<Ticket>>,
+    tickets: VecDeque<Option<FdTicket>>,
     jobs: VecDeque<Job>,
     permits: Arc<Semaphore>,
 }
@@ -214,7 +214,7 @@ impl Saving<'_> {
     async fn run(mut self) -> Result<Scanned> {
         loop {
             match next(&mut self.stream).await? {
-                ScanReply::Message(word) => self.take(word).await?,
+                ScanReply::Message(message) => self.take(message).await?,
                 ScanReply::Data(_) => return Err(broken("data of no file")),
                 ScanReply::Done => break,
             }
@@ -232,8 +232,8 @@ impl Saving<'_> {
         }
     }
 
-    async fn take(&mut self, word: ScanMessage) -> Result<()> {
-        match word {
+    async fn take(&mut self, message: ScanMessage) -> Result<()> {
+        match message {
             ScanMessage::Busy => Ok(()),
             ScanMessage::Clock(clock) => self.with(move |assembler| assembler.clock(clock)).await,
             ScanMessage::Entries(told) => {
@@ -306,14 +306,14 @@ impl Saving<'_> {
             let is_large = *size >= WORTH_A_TICKET;
             let side = self.tree.link.side().filter(|_| is_large);
             let ticket = side.and_then(|side| side.expect());
-            files.push(WantedFile { index: *index, ticket: ticket.as_ref().map(Ticket::number) });
+            files.push(FetchFile { index: *index, ticket: ticket.as_ref().map(FdTicket::number) });
             self.tickets.push_back(ticket);
         }
-        self.stream.to_guest.item(&Wanted { files }).await
+        self.stream.to_guest.item(&FetchList { files }).await
     }
 
     /// Takes note that so many wanted files have come.
-    fn due(&mut self, count: usize) -> Result<Vec<Option<Ticket>>> {
+    fn due(&mut self, count: usize) -> Result<Vec<Option<FdTicket>>> {
         if count > self.tickets.len() {
             return Err(broken("a file nobody asked for"));
         }

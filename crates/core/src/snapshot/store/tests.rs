@@ -7,7 +7,7 @@ use std::rc::Rc;
 use bastide_archive::tar::{TarKind, TarMember, TarWriter};
 use tempfile::TempDir;
 
-use super::steps::{self, Step};
+use super::fail_points::{self, FailPoint};
 use super::verify::each_chunk;
 use super::*;
 
@@ -49,7 +49,7 @@ fn save(store: &Store, name: &str, numbers: &[u64]) {
 
 fn check(store: &Store) {
     let report = store.verify(None, None).unwrap();
-    assert!(report.is_whole(), "{report:?}");
+    assert!(report.is_intact(), "{report:?}");
 }
 
 /// Reads all of a snapshot.
@@ -71,7 +71,7 @@ fn keeps_what_was_saved_while_its_pack_was_written_anew() {
     store.remove("all").unwrap();
     // Of the pack little is needed, so that is written anew; now all of it is needed again.
     let other = shared.open();
-    steps::at(Step::Rewritten, move || save(&other, "again", &[1, 2, 3, 4]));
+    fail_points::at(FailPoint::Rewritten, move || save(&other, "again", &[1, 2, 3, 4]));
     assert_eq!(store.collect().unwrap().packs_rewritten, 1);
     check(&shared.open());
     shared.open().collect().unwrap();
@@ -87,7 +87,7 @@ fn keeps_what_another_collector_decided_about() {
     store.remove("all").unwrap();
     // The other one finds that the whole pack is needed, and what was written anew is not; then it is not after all.
     let other = shared.open();
-    steps::at(Step::Rewritten, move || {
+    fail_points::at(FailPoint::Rewritten, move || {
         save(&other, "again", &[1, 2, 3, 4]);
         other.collect().unwrap();
         other.remove("again").unwrap();
@@ -104,7 +104,7 @@ fn removes_nothing_that_somebody_reads_who_came_after_the_look_at_the_leases() {
     let other = shared.open();
     let reading = Rc::new(RefCell::new(None));
     let hold = Rc::clone(&reading);
-    steps::at(Step::PutAside, move || {
+    fail_points::at(FailPoint::PutAside, move || {
         *hold.borrow_mut() = Some(other.reading(|| other.inspect("read")).unwrap());
         other.remove("read").unwrap();
         assert_eq!(other.collect().unwrap().packs_removed, 0, "somebody reads it");
@@ -123,13 +123,13 @@ fn finds_a_pack_that_is_brought_back_between_two_looks() {
     let name = pack::pack_name(packs_in(&store.packs()).unwrap()[0]);
     let (place, aside) = (store.packs().join(&name), store.folder("aside").join(&name));
     fs::rename(&place, &aside).unwrap();
-    steps::at(Step::NotInItsPlace, move || fs::rename(&aside, &place).unwrap());
+    fail_points::at(FailPoint::NotInItsPlace, move || fs::rename(&aside, &place).unwrap());
     read(&reader, &info).unwrap();
     // The index of a pack is found in the same way.
     let (place, aside) = (store.packs().join(&name), store.folder("aside").join(&name));
     fs::rename(&place, &aside).unwrap();
-    steps::at(Step::NotInItsPlace, move || fs::rename(&aside, &place).unwrap());
+    fail_points::at(FailPoint::NotInItsPlace, move || fs::rename(&aside, &place).unwrap());
     let id = name.strip_suffix(".pack").unwrap().parse().unwrap();
-    let index = Index::read(&[id], &store.whereabouts(), None, &[]).unwrap();
+    let index = Index::read(&[id], &store.pack_folders(), None, &[]).unwrap();
     assert_eq!(index.packs.len(), 1);
 }

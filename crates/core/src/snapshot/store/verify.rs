@@ -50,7 +50,7 @@ pub struct SnapshotHealth {
 impl SnapshotHealth {
     /// Whether nothing is damaged.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
+    pub fn is_intact(&self) -> bool {
         self.broken.is_none() && self.damaged_count == 0
     }
 }
@@ -58,8 +58,8 @@ impl SnapshotHealth {
 impl VerifyReport {
     /// Whether nothing is damaged.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
-        self.elsewhere.is_empty() && self.snapshots.iter().all(SnapshotHealth::is_whole)
+    pub fn is_intact(&self) -> bool {
+        self.elsewhere.is_empty() && self.snapshots.iter().all(SnapshotHealth::is_intact)
     }
 }
 
@@ -78,21 +78,21 @@ impl Store {
         name: Option<&str>,
         progress: Option<&(dyn Fn(Progress) + Send + Sync)>,
     ) -> Result<VerifyReport> {
-        let lease = self.lease()?;
+        let use_lock = self.use_lock()?;
         let (packs, listed) = {
             // Snapshots and packs of one moment: under the lock every snapshot that is listed has its packs
-            // in their place. They may be put aside after that, but stay while the lease is held.
+            // in their place. They may be put aside after that, but stay while the use lock is held.
             let _lock = self.lock()?;
             (packs_in(&self.packs())?, self.to_verify(name)?)
         };
         // What was read before says nothing about what is there now.
-        let places = self.whereabouts();
-        let index = Index::read(&packs, &places, None, &self.distrusted()?)?;
-        let reader = Reader::new(Arc::new(index), Some(lease), places);
+        let places = self.pack_folders();
+        let index = Index::read(&packs, &places, None, &self.damaged_copies()?)?;
+        let reader = Reader::new(Arc::new(index), Some(use_lock), places);
         let wanted = name.map(|_| self.needed(&reader, &listed));
         let mut report = VerifyReport::default();
         let bad = check_packs(&reader, wanted.as_ref(), progress, &mut report)?;
-        self.distrust(&bad)?;
+        self.mark_damaged(&bad)?;
         let bad_ids: HashSet<ChunkId> = bad.iter().map(|(_, id)| *id).collect();
         let mut touched = HashSet::new();
         for (name, read) in listed {
@@ -150,12 +150,12 @@ impl Store {
     }
 
     /// Notes which copies of chunks are damaged.
-    fn distrust(&self, bad: &[(ChunkId, ChunkId)]) -> Result<()> {
+    fn mark_damaged(&self, bad: &[(ChunkId, ChunkId)]) -> Result<()> {
         if bad.is_empty() {
             return Ok(());
         }
         let _lock = self.lock()?;
-        let known = self.distrusted()?;
+        let known = self.damaged_copies()?;
         let path = self.folder("damaged");
         let mut text = String::new();
         for pair in bad.iter().filter(|pair| known.binary_search(pair).is_err()) {

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::chunk::{ChunkId, FILES, MAX_CHUNK, MIN_CHUNK, SEGMENT, cut};
 use super::index::{Index, KnownPack};
-use super::lease::Lease;
-use super::pack::{OpenPack, Scratch};
+use super::pack::{CompressBuffers, OpenPack};
 use super::tree::{FilePart, push_piece};
+use super::use_lock::UseLock;
 use crate::{Error, ErrorKind, Result};
 
 /// Chunks below this length are gathered, and compressed together.
@@ -31,11 +31,11 @@ const READ: usize = 2 << 20;
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) index: Arc<Index>,
-    pub(crate) lease: Lease,
+    pub(crate) use_lock: UseLock,
     packs: PathBuf,
     temporary: PathBuf,
     state: Mutex<State>,
-    scratches: Mutex<Vec<Scratch>>,
+    scratches: Mutex<Vec<CompressBuffers>>,
 }
 
 #[derive(Debug, Default)]
@@ -62,25 +62,30 @@ pub(crate) struct WriteStats {
 }
 
 impl Writer {
-    pub(crate) fn new(index: Arc<Index>, lease: Lease, packs: PathBuf, temporary: PathBuf) -> Self {
+    pub(crate) fn new(
+        index: Arc<Index>,
+        use_lock: UseLock,
+        packs: PathBuf,
+        temporary: PathBuf,
+    ) -> Self {
         let (state, scratches) = (Mutex::new(State::default()), Mutex::default());
-        Self { index, lease, packs, temporary, state, scratches }
+        Self { index, use_lock, packs, temporary, state, scratches }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Room to work in, given back with [`give_back`](Self::give_back).
-    fn scratch(&self) -> Result<Scratch> {
+    /// Room to work in, given back with [`return_scratch`](Self::return_scratch).
+    fn scratch(&self) -> Result<CompressBuffers> {
         let mut all = self.scratches.lock().unwrap_or_else(PoisonError::into_inner);
         match all.pop() {
             Some(scratch) => Ok(scratch),
-            None => Scratch::new(),
+            None => CompressBuffers::new(),
         }
     }
 
-    fn give_back(&self, scratch: Scratch) {
+    fn return_scratch(&self, scratch: CompressBuffers) {
         self.scratches.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
     }
 
@@ -134,7 +139,7 @@ impl Writer {
         let mut scratch = self.scratch()?;
         let pack = self.pack(content.len())?;
         let stored = pack.add(content, chunks, &mut scratch)?;
-        self.give_back(scratch);
+        self.return_scratch(scratch);
         self.state().written += stored;
         Ok(())
     }
@@ -153,7 +158,7 @@ impl Writer {
         if let Some(open) = free.or(shared) {
             return Ok(Arc::clone(open));
         }
-        let name = format!("{}.{}", self.lease.name(), state.packs_made);
+        let name = format!("{}.{}", self.use_lock.name(), state.packs_made);
         state.packs_made += 1;
         let pack = Arc::new(OpenPack::create(self.temporary.join(name))?);
         state.open.push(Arc::clone(&pack));
@@ -168,11 +173,11 @@ impl Writer {
     ) -> Result<u64> {
         let mut scratch = self.scratch()?;
         let mut window = std::mem::take(&mut scratch.input);
-        self.give_back(scratch);
+        self.return_scratch(scratch);
         let put = self.put_window(&mut read, &mut window, file_parts);
         let mut scratch = self.scratch()?;
         scratch.input = window;
-        self.give_back(scratch);
+        self.return_scratch(scratch);
         put
     }
 

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use bastide_archive::tar::{Ownership, TarKind, TarMember};
 use bastide_proto::Request;
 use bastide_proto::tree::{
-    AHEAD, Attributes, BATCH_CONTENT, Extent, LARGE, MAX_DEPTH, MAX_NAME, Scan, ScanMessage,
-    ScannedEntry, ScannedKind, ScannedStat, SmallFile, Wanted, WantedFile,
+    AHEAD, Attributes, BATCH_CONTENT, Extent, FetchFile, FetchList, LARGE, MAX_DEPTH, MAX_NAME,
+    Scan, ScanMessage, ScannedEntry, ScannedKind, ScannedStat, SmallFile,
 };
 use bytes::Bytes;
 use serde_bytes::ByteBuf;
@@ -102,7 +102,7 @@ impl Scanning<'_> {
             let index = u32::try_from(index).map_err(|_| broken("a long list"))?;
             match self.entry(entry)? {
                 Some(scanned @ ScannedMember::File(_)) => {
-                    files.push(WantedFile { index, ticket: None });
+                    files.push(FetchFile { index, ticket: None });
                     self.waiting.push_back(scanned);
                 }
                 Some(scanned) => self.waiting.push_back(scanned),
@@ -110,7 +110,7 @@ impl Scanning<'_> {
             }
         }
         self.waiting.push_back(ScannedMember::ListEnd);
-        self.stream.to_guest.item(&Wanted { files }).await?;
+        self.stream.to_guest.item(&FetchList { files }).await?;
         self.send_on().await
     }
 

@@ -6,7 +6,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use bastide_archive::tar::{LinkPolicy, Ownership, TarKind, TarReader};
 use bastide_archive::{Action, EntryPath, TarRestore};
 use bastide_model::PosixPath;
-use bastide_proto::request::{Entry, EntryKind, Existing};
+use bastide_proto::request::{Entry, EntryKind, OnConflict};
 
 use super::OWNERS;
 use crate::compat::raise;
@@ -181,7 +181,7 @@ pub(crate) async fn by_the_rules(
     })?;
     let reader =
         spool.reader().map_err(|error| raise::workspace_archive_write(&root).with_source(error))?;
-    // Judged before the first request: a refused archive leaves nothing behind.
+    // CallVerdict before the first request: a refused archive leaves nothing behind.
     let folder = root.clone();
     let judged =
         tokio::task::spawn_blocking(move || TarRestore::open(reader, links, &folder)).await;
@@ -191,7 +191,7 @@ pub(crate) async fn by_the_rules(
     let target = Target {
         link: session.link.as_ref(),
         base: session.root(),
-        existing: Existing::Replaced,
+        existing: OnConflict::Replaced,
         through_links: false,
         progress: None,
     };

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bastide_model::PosixPath;
-use bastide_proto::request::{Entry, EntryKind, Existing};
+use bastide_proto::request::{Entry, EntryKind, OnConflict};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
@@ -21,6 +21,7 @@ use super::super::sources::Sources;
 use super::super::stream::{Stop, Target, UploadItem, UploadSender, lay_out};
 use super::{DEADLINE, GitStep, SAID, dest, not_cloned, not_copied, url};
 use crate::compat::raise;
+use crate::events::trace::hex;
 use crate::host::{isolated_git, make_private};
 use crate::{Error, ErrorKind, Result, Session};
 
@@ -65,7 +66,7 @@ pub(super) async fn put(session: &Session, step: &GitStep) -> Result<()> {
     let target = Target {
         link: session.link.as_ref(),
         base: &base,
-        existing: Existing::Replaced,
+        existing: OnConflict::Replaced,
         through_links: false,
         progress: None,
     };
@@ -252,10 +253,6 @@ async fn lock(path: &Path) -> Result<File, Failure> {
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// One line of a tree.

@@ -50,9 +50,9 @@ const CAUSES: &[(&[&str], &str)] = &[
 ];
 
 /// The cause, if what was said names a known one.
-pub(super) fn named_in(said: &[u8]) -> Option<&'static str> {
-    let said = String::from_utf8_lossy(said).to_ascii_lowercase();
-    let names = |words: &&[&str]| words.iter().any(|word| said.contains(word));
+pub(super) fn named_in(output: &[u8]) -> Option<&'static str> {
+    let output = String::from_utf8_lossy(output).to_ascii_lowercase();
+    let names = |words: &&[&str]| words.iter().any(|word| output.contains(word));
     CAUSES.iter().find(|(words, _)| names(words)).map(|(_, cause)| *cause)
 }
 
@@ -62,8 +62,8 @@ mod tests {
 
     #[test]
     fn passes_on_no_word_of_what_was_said() {
-        let said = b"AccessDenied: SECRET is no key";
-        let cause = named_in(said).unwrap();
+        let output = b"AccessDenied: SECRET is no key";
+        let cause = named_in(output).unwrap();
         assert!(cause.contains("credentials") && !cause.contains("SECRET"));
         assert_eq!(named_in(b"SECRET"), None);
     }

@@ -8,7 +8,7 @@ use bastide_model::mount::{RequiredTool, ToolCheck};
 use crate::{Command, Output, Result, Session};
 
 /// How long a program may take to say whether it is there.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How much of what a program says is kept.
 const SAID: usize = 64 * 1024;
@@ -23,9 +23,13 @@ const WRITE_PRIVATE: &str = "set -eu; umask 077; d=$(mktemp -d /dev/shm/bastide-
                              cat > \"$d/$1\"; printf %s \"$d\"";
 
 /// Runs a command as root to its end. It is part of another operation, and makes no events.
-pub(super) async fn run(session: &Session, command: Command, patience: Duration) -> Result<Output> {
+pub(super) async fn run(
+    session: &Session,
+    command: Command,
+    time_limit: Duration,
+) -> Result<Output> {
     let limit = command.output_limit;
-    let command = command.user(ROOT).timeout(patience);
+    let command = command.user(ROOT).timeout(time_limit);
     session.spawn_unrecorded(command).await?.output(limit).await
 }
 
@@ -36,7 +40,7 @@ pub(super) async fn find(session: &Session, tool: &RequiredTool) -> Result<Optio
             let script = "command -v \"$1\" && exit 0; shift; \
                           for f do test -x \"$f\" && printf '%s\\n' \"$f\" && exit 0; done; exit 1";
             let argv = ["sh", "-c", script, "sh", program].into_iter().chain(or_at.iter().copied());
-            let output = run(session, quiet(argv), PATIENCE).await?;
+            let output = run(session, quiet(argv), TIMEOUT).await?;
             if output.exit.code != 0 {
                 return Err(tool.missing().with_safe_message());
             }
@@ -44,7 +48,7 @@ pub(super) async fn find(session: &Session, tool: &RequiredTool) -> Result<Optio
             Ok(Some(found).filter(|path| path.starts_with('/')))
         }
         ToolCheck::Succeeds(argv) => {
-            let output = run(session, quiet(argv.iter().copied()), PATIENCE).await?;
+            let output = run(session, quiet(argv.iter().copied()), TIMEOUT).await?;
             // Some print the help of what is above a word they do not know, and succeed.
             let said = [output.stdout.as_slice(), &output.stderr].concat();
             let asked = argv.iter().take_while(|word| !word.starts_with('-')).copied();
@@ -71,7 +75,7 @@ pub(super) async fn write_private(
     let command = Command::new(["sh", "-c", WRITE_PRIVATE, "sh", name])
         .input(content.as_bytes().to_vec())
         .output_limit(SAID);
-    let output = run(session, command, PATIENCE).await?;
+    let output = run(session, command, TIMEOUT).await?;
     let folder = String::from_utf8_lossy(&output.stdout).into_owned();
     let is_made = output.exit.code == 0 && folder.starts_with("/dev/shm/bastide-mount.");
     Ok(is_made.then_some(folder))
@@ -80,5 +84,5 @@ pub(super) async fn write_private(
 /// Removes such a folder. What cannot be removed goes with the machine: it is in memory.
 pub(super) async fn remove_private(session: &Session, folder: &str) {
     let command = Command::new(["rm", "-rf", "--", folder]).output_limit(SAID);
-    drop(run(session, command, PATIENCE).await);
+    drop(run(session, command, TIMEOUT).await);
 }

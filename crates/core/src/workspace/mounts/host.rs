@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::backend::HostMount;
 use crate::compat::raise;
-use crate::{ErrorKind, Result};
+use crate::{Condition, ErrorKind, Result};
 
 /// The mount as the backend is asked for it.
 pub(super) fn host_mount(target: &MountTarget<'_>) -> Result<HostMount> {
@@ -117,14 +117,32 @@ fn azure_blob(source: &AzureBlob) -> Value {
     })
 }
 
-/// An error of the backend, whose words are ours, without any key of this mount: it may be shown.
+/// Why a store cannot be mounted, in the backend's words, which are ours, without any key of this mount: it may be shown.
 pub(super) fn mount_error(error: Error, target: &MountTarget<'_>) -> Error {
+    told("cannot mount", error, target)
+}
+
+/// The same of unmounting. What is unmounted and not stored says what became of it.
+pub(super) fn unmount_error(error: Error, target: &MountTarget<'_>) -> Error {
+    let condition = error.condition().cloned();
+    let doing = match &condition {
+        Some(Condition::MountNotStored) => "not everything is stored of",
+        _ => "cannot unmount",
+    };
+    let told = told(doing, error, target);
+    match condition {
+        Some(condition) => told.with_condition(condition),
+        None => told,
+    }
+}
+
+fn told(doing: &str, error: Error, target: &MountTarget<'_>) -> Error {
     let secrets = target.mount.authority_values();
     let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
-    let said = format!("{}{hint}", error.message());
-    let said = redact_secrets(&said, secrets);
+    let text = format!("{}{hint}", error.message());
+    let text = redact_secrets(&text, secrets);
     let (kind, path) = (target.mount.type_name(), target.path.normalized());
-    let message = format!("cannot mount the {kind} at {path}: {said}");
+    let message = format!("{doing} the {kind} at {path}: {text}");
     match error.kind() {
         ErrorKind::Unsupported | ErrorKind::InvalidInput => raise::mount_config(message),
         _ => raise::mount_command("host", None).with_message(message),
@@ -158,6 +176,13 @@ mod tests {
         let error =
             mount_error(Error::new(ErrorKind::Io, "no hidden word"), &targets[0]).redacted();
         assert!(error.message().ends_with("no REDACTED word"), "{error}");
+        let unstored =
+            Error::new(ErrorKind::Io, "in /kept").with_condition(Condition::MountNotStored);
+        let error = unmount_error(unstored, &targets[0]);
+        assert_eq!(error.condition(), Some(&Condition::MountNotStored));
+        assert!(error.message().starts_with("not everything is stored of"), "{error}");
+        let error = unmount_error(Error::new(ErrorKind::Io, "busy"), &targets[0]);
+        assert!(error.message().starts_with("cannot unmount"), "{error}");
     }
 
     #[test]

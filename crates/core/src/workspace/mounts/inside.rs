@@ -14,7 +14,7 @@ use super::cause;
 use super::commands::{ROOT, find, remove_private, run, write_private};
 use super::table::MountTable;
 use crate::compat::raise;
-use crate::{Command, ErrorKind, Output, Reason, Result, Session};
+use crate::{Command, ErrorKind, ExitReason, Output, Result, Session};
 
 /// How long a program that mounts may take, where it has no limit of its own.
 const HELPER: Duration = Duration::from_secs(60);
@@ -71,7 +71,7 @@ impl InsideMount<'_> {
         }
     }
 
-    fn place(&self) -> PosixPath {
+    fn mount_point(&self) -> PosixPath {
         self.target.path.normalized()
     }
 
@@ -92,7 +92,7 @@ impl InsideMount<'_> {
         };
         let steps = mounting.plan(file.as_deref())?.steps;
         let mut files = PrivateFiles::default();
-        let done = match self.carry_out(&steps, &mut files).await {
+        let done = match self.execute(&steps, &mut files).await {
             Ok(()) => self.prove().await,
             Err(error) => Err(error),
         };
@@ -109,12 +109,14 @@ impl InsideMount<'_> {
         done.map(|()| kept)
     }
 
-    async fn carry_out(&self, steps: &[MountStep], files: &mut PrivateFiles) -> Result<()> {
+    async fn execute(&self, steps: &[MountStep], files: &mut PrivateFiles) -> Result<()> {
         let mut program = None;
         for step in steps {
             match step {
                 MountStep::Require(tool) => program = find(self.session, tool).await?.or(program),
-                MountStep::MakeFolder(path) if *path == self.place() => self.make_place().await?,
+                MountStep::MakeFolder(path) if *path == self.mount_point() => {
+                    self.make_mount_point().await?;
+                }
                 MountStep::MakeFolder(path) if !self.is_for_private_file(path, steps) => {
                     self.session.files_as(ROOT).mkdir_all(path.as_str()).await?;
                 }
@@ -159,8 +161,8 @@ impl InsideMount<'_> {
 
     /// Makes the folder that is mounted on. Nothing may be in it, because nobody would see it any more;
     /// and no link may lead there, because something else would be hidden.
-    async fn make_place(&self) -> Result<()> {
-        let place = self.place();
+    async fn make_mount_point(&self) -> Result<()> {
+        let place = self.mount_point();
         let files = self.session.files_as(ROOT);
         files.mkdir_all(place.as_str()).await?;
         let root = self.manifest.root_path().normalized();
@@ -197,14 +199,14 @@ impl InsideMount<'_> {
         if helper.in_background {
             return self.session.launch_unrecorded(command.user(ROOT)).await.map(drop);
         }
-        let patience = helper.timeout.unwrap_or(HELPER);
-        let mut output = run(self.session, command.clone(), patience).await?;
+        let time_limit = helper.timeout.unwrap_or(HELPER);
+        let mut output = run(self.session, command.clone(), time_limit).await?;
         for _ in 1..helper.attempts {
             if output.exit.code == 0 {
                 break;
             }
             tokio::time::sleep(NEXT_ATTEMPT).await;
-            output = run(self.session, command.clone(), patience).await?;
+            output = run(self.session, command.clone(), time_limit).await?;
         }
         match output.exit.code == 0 {
             true => Ok(()),
@@ -271,7 +273,7 @@ impl InsideMount<'_> {
 
     /// Waits until the mount is there, and has it list what is in it.
     async fn prove(&self) -> Result<()> {
-        let place = self.place();
+        let place = self.mount_point();
         let deadline = Instant::now() + APPEARS;
         while MountTable::read(self.session).await?.at(place.as_str()).is_none() {
             if Instant::now() > deadline {
@@ -284,10 +286,10 @@ impl InsideMount<'_> {
 
     /// Has the mount list what is in it.
     async fn list(&self) -> Result<()> {
-        let place = self.place();
+        let place = self.mount_point();
         let list = Command::new(["ls", "-A", "--", place.as_str()]).output_limit(SAID);
         let output = run(self.session, list, LISTING).await?;
-        if output.exit.reason == Reason::Timeout {
+        if output.exit.reason == ExitReason::Timeout {
             let limit = LISTING.as_secs();
             return Err(
                 self.failed(&format!("the store did not list what is in it within {limit} s"))
@@ -302,7 +304,7 @@ impl InsideMount<'_> {
     /// Whether something that looks like this mount is there and answers.
     pub(super) async fn is_live(&self) -> Result<bool> {
         let table = MountTable::read(self.session).await?;
-        let Some(mounted) = table.at(self.place().as_str()) else { return Ok(false) };
+        let Some(mounted) = table.at(self.mount_point().as_str()) else { return Ok(false) };
         let is_kind = match self.target.mount.strategy.pattern() {
             Some(MountPattern::Rclone(rclone)) if rclone.mode == RcloneMode::Nfs => {
                 mounted.kind.starts_with("nfs")
@@ -316,13 +318,13 @@ impl InsideMount<'_> {
 
     /// Whether anything is mounted there.
     pub(super) async fn is_mounted(&self) -> Result<bool> {
-        Ok(MountTable::read(self.session).await?.at(self.place().as_str()).is_some())
+        Ok(MountTable::read(self.session).await?.at(self.mount_point().as_str()).is_some())
     }
 
     /// Unmounts: with each command of the plan until nothing is mounted there any more. What is in use
     /// stays, and its program with it, so that no file of it is lost.
     pub(super) async fn unmount(&self) -> Result<()> {
-        let plan = self.target.mount.detaching(self.site(), &self.place())?;
+        let plan = self.target.mount.detaching(self.site(), &self.mount_point())?;
         for step in &plan.steps {
             match step {
                 MountStep::Unmount(commands) => {
@@ -362,18 +364,18 @@ impl InsideMount<'_> {
     }
 
     fn in_use(&self) -> Error {
-        let place = self.place();
+        let place = self.mount_point();
         let message = format!("{place} cannot be unmounted: a command uses it; end that first");
         raise::mount_command("umount", None).with_message(message).with_safe_message()
     }
 
     fn refused(&self, why: &str) -> Error {
-        let message = format!("nothing can be mounted at {}: {why}", self.place());
+        let message = format!("nothing can be mounted at {}: {why}", self.mount_point());
         raise::mount_config(message).with_safe_message()
     }
 
     fn failed(&self, why: &str) -> Error {
-        let (kind, place) = (self.target.mount.type_name(), self.place());
+        let (kind, place) = (self.target.mount.type_name(), self.mount_point());
         let message = format!("cannot mount the {kind} at {place}: {why}");
         raise::mount_command("mount", None).with_message(message).with_safe_message()
     }
@@ -384,10 +386,10 @@ impl InsideMount<'_> {
         let cause = cause::named_in(&output.stderr);
         let cause =
             cause.or_else(|| cause::named_in(&output.stdout)).unwrap_or(match output.exit.reason {
-                Reason::Timeout => "its program did not end in time",
+                ExitReason::Timeout => "its program did not end in time",
                 _ => "its program failed",
             });
-        let (kind, place) = (self.target.mount.type_name(), self.place());
+        let (kind, place) = (self.target.mount.type_name(), self.mount_point());
         let message = format!("cannot mount the {kind} at {place}: {cause}");
         error.with_message(message).with_safe_message()
     }

@@ -6,7 +6,7 @@ use super::commands::run;
 use crate::{Command, Result, Session};
 
 /// How long it may take to read the list.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The longest list that is read.
 const MAX_LIST: usize = 1 << 20;
@@ -28,7 +28,7 @@ impl MountTable {
     /// Asks the sandbox. Whoever is root there could answer anything, and would fool only itself.
     pub(super) async fn read(session: &Session) -> Result<Self> {
         let list = Command::new(["cat", "/proc/self/mountinfo"]).output_limit(MAX_LIST);
-        let output = run(session, list, PATIENCE).await?;
+        let output = run(session, list, TIMEOUT).await?;
         Ok(Self::parse(&String::from_utf8_lossy(&output.stdout)))
     }
 

@@ -12,7 +12,7 @@ use super::*;
 
 const BOTH: [Resolver; 2] = [Resolver::Kernel, Resolver::Walk];
 
-fn guest_path(path: &Path) -> GuestRoute {
+fn guest_path(path: &Path) -> UnresolvedPath {
     path.to_str().unwrap().parse().unwrap()
 }
 
@@ -70,7 +70,7 @@ fn follows_links_that_stay_and_refuses_those_that_leave() {
         let roots = fixture.roots(resolver);
         let open = |path: &str| {
             let path = guest_path(&fixture.ws(path));
-            roots.open_at(&path, OFlags::RDONLY, Leaf::Target)
+            roots.open_at(&path, OFlags::RDONLY, TrailingSymlink::Target)
         };
         let around = ["d/up/../ws/near", "../ws/d/f", "d/up/d/../d/f"];
         for path in
@@ -92,7 +92,7 @@ fn follows_links_that_stay_and_refuses_those_that_leave() {
             assert_eq!(why(open(path)), Some(PathErrorKind::Os(errno)), "{path} by {resolver:?}");
         }
         let outside = guest_path(&secret);
-        let opened = roots.open_at(&outside, OFlags::RDONLY, Leaf::Target);
+        let opened = roots.open_at(&outside, OFlags::RDONLY, TrailingSymlink::Target);
         assert_eq!(why(opened), Some(PathErrorKind::Outside));
     }
 }
@@ -110,18 +110,19 @@ fn finds_the_innermost_root_and_goes_from_one_to_another() {
         let writable = [text(fixture.top.join("ws")), text(fixture.ws("cache"))];
         let readable = [text(fixture.top.join("grant"))];
         let roots = Roots::open(&writable, &readable, &[], resolver).unwrap();
-        let open =
-            |path: PathBuf| roots.open_at(&guest_path(&path), OFlags::PATH, Leaf::Target).unwrap();
+        let open = |path: PathBuf| {
+            roots.open_at(&guest_path(&path), OFlags::PATH, TrailingSymlink::Target).unwrap()
+        };
         let granted = open(fixture.ws("link/f"));
         assert_eq!(granted.path, text(fixture.top.join("grant/sub/f")).as_bytes());
         assert!(!granted.attributes.writable);
         let cache = open(fixture.top.join("grant/back"));
         assert_eq!(cache.path, text(fixture.ws("cache")).as_bytes());
         assert!(cache.attributes.writable);
-        let refused = roots.place_of(
+        let refused = roots.locate(
             &names_of(&guest_path(&fixture.ws("link/new/file"))),
-            Leaf::Target,
-            Missing::IsMade,
+            TrailingSymlink::Target,
+            MissingParents::IsMade,
         );
         assert_eq!(refused.err().map(|error| error.why), Some(PathErrorKind::ReadOnly));
     }
@@ -135,9 +136,11 @@ fn a_root_can_be_a_file() {
     let text = file.to_str().unwrap().to_owned();
     for resolver in BOTH {
         let roots = Roots::open(std::slice::from_ref(&text), &[], &[], resolver).unwrap();
-        let opened = roots.open_at(&guest_path(&file), OFlags::RDONLY, Leaf::Target).unwrap();
+        let opened =
+            roots.open_at(&guest_path(&file), OFlags::RDONLY, TrailingSymlink::Target).unwrap();
         assert_eq!(opened.regular().unwrap().size, 7);
-        let below = roots.open_at(&guest_path(&file.join("x")), OFlags::RDONLY, Leaf::Target);
+        let below =
+            roots.open_at(&guest_path(&file.join("x")), OFlags::RDONLY, TrailingSymlink::Target);
         assert_eq!(why(below), Some(PathErrorKind::Os(Errno::NOTDIR)));
     }
 }
@@ -201,7 +204,7 @@ proptest! {
         let [kernel, walk] = BOTH.map(|resolver| fixture.roots(resolver));
         for path in &paths {
             let full = fixture.ws(path);
-            let open = |roots: &Roots| roots.open_at(&guest_path(&full), OFlags::PATH, Leaf::Target);
+            let open = |roots: &Roots| roots.open_at(&guest_path(&full), OFlags::PATH, TrailingSymlink::Target);
             let (by_kernel, by_walk) = (open(&kernel), open(&walk));
             let seen = |opened: &Result<Opened, PathError>| match opened {
                 Ok(opened) => Ok((fstat(&opened.file).unwrap().st_ino, opened.path.clone())),
@@ -222,8 +225,8 @@ proptest! {
                 Err(_) => {}
             }
             // Where it is not there, making it must stay inside, too.
-            for (roots, leaf) in [(&kernel, Leaf::Target), (&walk, Leaf::Itself)] {
-                if let Ok(place) = roots.place_of(&names_of(&guest_path(&full)), leaf, Missing::IsMade) {
+            for (roots, leaf) in [(&kernel, TrailingSymlink::Target), (&walk, TrailingSymlink::Itself)] {
+                if let Ok(place) = roots.locate(&names_of(&guest_path(&full)), leaf, MissingParents::IsMade) {
                     let folder = fs::read_link(held_path(&place.folder)).unwrap();
                     prop_assert!(folder.starts_with(fixture.top.join("ws")), "{path} in {folder:?}");
                 }

@@ -13,7 +13,8 @@ use rustix::fs::{FileType, Mode, OFlags, mkdirat, openat, readlinkat};
 use rustix::io::Errno;
 
 use super::{
-    DirEntryRef, Leaf, PathError, PathErrorKind, RootAttributes, Roots, absolute, names, stat_held,
+    DirEntryRef, PathError, PathErrorKind, RootAttributes, Roots, TrailingSymlink, absolute, names,
+    stat_held,
 };
 
 /// How many links may be followed; as many as the kernel would.
@@ -65,7 +66,11 @@ impl<'a> Walk<'a> {
     }
 
     /// Follows the path of `names` from the top.
-    pub(super) fn to(mut self, names: &[Vec<u8>], leaf: Leaf) -> Result<WalkEnd, PathError> {
+    pub(super) fn to(
+        mut self,
+        names: &[Vec<u8>],
+        leaf: TrailingSymlink,
+    ) -> Result<WalkEnd, PathError> {
         // From the innermost root on: what is above it is not ours to look at.
         let start = self.roots.find(names).map_or(0, |(_, root)| root.names.len());
         self.at = names[..start].to_vec();
@@ -116,7 +121,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Goes one name down; says where we are if that was the end of it.
-    fn down(&mut self, name: Vec<u8>, leaf: Leaf) -> Result<Option<WalkEnd>, PathError> {
+    fn down(&mut self, name: Vec<u8>, leaf: TrailingSymlink) -> Result<Option<WalkEnd>, PathError> {
         if !self.missing.is_empty() {
             self.missing.push(name);
             return Ok(None);
@@ -143,7 +148,7 @@ impl<'a> Walk<'a> {
         }
         let is_last = self.open.is_empty();
         match node.kind {
-            FileType::Symlink if !(is_last && leaf == Leaf::Itself) => {
+            FileType::Symlink if !(is_last && leaf == TrailingSymlink::Itself) => {
                 self.follow(&entry)?;
                 Ok(None)
             }

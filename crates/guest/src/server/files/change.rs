@@ -1,7 +1,7 @@
 //! Changes that are one call each: folders, links, permissions, owners, times.
 
 use bastide_proto::files::FileTime;
-use bastide_proto::{Fault, FaultKind, GuestRoute};
+use bastide_proto::{Fault, FaultKind, UnresolvedPath};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, mkdirat, symlinkat, utimensat,
 };
@@ -10,14 +10,19 @@ use rustix::io::Errno;
 use super::staged::timestamps;
 use crate::accounts::Accounts;
 use crate::server::beneath::{
-    Leaf, Missing, Opened, PathError, PathErrorKind, Roots, held_path, names_of, stat_at, stat_held,
+    MissingParents, Opened, PathError, PathErrorKind, Roots, TrailingSymlink, held_path, names_of,
+    stat_at, stat_held,
 };
 use crate::server::modes::allowed;
 
 /// Makes a folder; one that is there already is fine.
-pub(super) fn make_dir(roots: &Roots, path: &GuestRoute, parents: bool) -> Result<(), PathError> {
-    let missing = if parents { Missing::IsMade } else { Missing::Fails };
-    let place = roots.change(&names_of(path), Leaf::Target, missing)?;
+pub(super) fn make_dir(
+    roots: &Roots,
+    path: &UnresolvedPath,
+    parents: bool,
+) -> Result<(), PathError> {
+    let missing = if parents { MissingParents::IsMade } else { MissingParents::Fails };
+    let place = roots.change(&names_of(path), TrailingSymlink::Target, missing)?;
     let Some(name) = &place.name else {
         let node = stat_held(&place.folder).map_err(|errno| place.failed(errno))?;
         let is_dir = node.kind == FileType::Directory;
@@ -36,15 +41,19 @@ fn is_dir(folder: &std::os::fd::OwnedFd, name: &[u8]) -> bool {
 }
 
 /// Makes a symbolic link.
-pub(super) fn symlink(roots: &Roots, path: &GuestRoute, target: &[u8]) -> Result<(), PathError> {
-    let place = roots.change(&names_of(path), Leaf::Itself, Missing::Fails)?;
+pub(super) fn symlink(
+    roots: &Roots,
+    path: &UnresolvedPath,
+    target: &[u8],
+) -> Result<(), PathError> {
+    let place = roots.change(&names_of(path), TrailingSymlink::Itself, MissingParents::Fails)?;
     let (folder, name) = place.entry()?;
     symlinkat(target, folder, name).map_err(|errno| place.failed(errno))
 }
 
 /// Sets permission bits.
-pub(super) fn set_mode(roots: &Roots, path: &GuestRoute, mode: u32) -> Result<(), PathError> {
-    let opened = roots.open_at(path, OFlags::PATH, Leaf::Target)?.changeable()?;
+pub(super) fn set_mode(roots: &Roots, path: &UnresolvedPath, mode: u32) -> Result<(), PathError> {
+    let opened = roots.open_at(path, OFlags::PATH, TrailingSymlink::Target)?.changeable()?;
     // Held without any right to it, so that it need not be readable; by a path that leads to the
     // held file itself.
     let set = chmodat(CWD, held_path(&opened.file), allowed(mode), AtFlags::empty());
@@ -54,10 +63,10 @@ pub(super) fn set_mode(roots: &Roots, path: &GuestRoute, mode: u32) -> Result<()
 /// Sets when something was last changed.
 pub(super) fn set_time(
     roots: &Roots,
-    path: &GuestRoute,
+    path: &UnresolvedPath,
     modified: FileTime,
 ) -> Result<(), PathError> {
-    let opened = roots.open_at(path, OFlags::PATH, Leaf::Itself)?.changeable()?;
+    let opened = roots.open_at(path, OFlags::PATH, TrailingSymlink::Itself)?.changeable()?;
     let set = utimensat(&opened.file, c"", &timestamps(modified), AtFlags::EMPTY_PATH);
     set.map_err(|errno| opened.failed(errno))
 }
@@ -86,11 +95,11 @@ impl Ids {
 /// Sets owner and group.
 pub(super) fn set_owner(
     roots: &Roots,
-    path: &GuestRoute,
+    path: &UnresolvedPath,
     ids: Ids,
     follow: bool,
 ) -> Result<(), PathError> {
-    let leaf = if follow { Leaf::Target } else { Leaf::Itself };
+    let leaf = if follow { TrailingSymlink::Target } else { TrailingSymlink::Itself };
     let opened = roots.open_at(path, OFlags::PATH, leaf)?.changeable()?;
     let (owner, group) = (ids.owner.map(Uid::from_raw), ids.group.map(Gid::from_raw));
     let set = chownat(&opened.file, c"", owner, group, AtFlags::EMPTY_PATH);
@@ -100,16 +109,16 @@ pub(super) fn set_owner(
 /// Whether two paths name the same file; one that does not exist is the same as nothing.
 pub(super) fn same_file(
     roots: &Roots,
-    left: &GuestRoute,
-    right: &GuestRoute,
-    leaf: Leaf,
+    left: &UnresolvedPath,
+    right: &UnresolvedPath,
+    leaf: TrailingSymlink,
 ) -> Result<bool, PathError> {
     // A folder that is missing on the way to the first decides before the second is looked at.
-    let unplaced = roots.place_of(&names_of(left), leaf, Missing::Fails).err();
+    let unplaced = roots.locate(&names_of(left), leaf, MissingParents::Fails).err();
     if unplaced.is_some_and(|error| error.why == PathErrorKind::Os(Errno::NOENT)) {
         return Ok(false);
     }
-    let open = |path: &GuestRoute| match roots.open_at(path, OFlags::PATH, leaf) {
+    let open = |path: &UnresolvedPath| match roots.open_at(path, OFlags::PATH, leaf) {
         Err(missing) if missing.why == PathErrorKind::Os(Errno::NOENT) => Ok(None),
         opened => opened.map(Some),
     };

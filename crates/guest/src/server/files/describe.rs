@@ -2,17 +2,21 @@
 
 use std::os::fd::OwnedFd;
 
-use bastide_proto::GuestRoute;
+use bastide_proto::UnresolvedPath;
 use bastide_proto::files::{EntryType, FileStat, FileTime, FoundFile};
 use rustix::fs::{FileType, OFlags, Stat, fstat, readlinkat};
 use serde_bytes::ByteBuf;
 
 use crate::accounts::Accounts;
-use crate::server::beneath::{Leaf, PathError, Roots};
+use crate::server::beneath::{PathError, Roots, TrailingSymlink};
 
 /// Describes a file.
-pub(super) fn stat(roots: &Roots, path: &GuestRoute, follow: bool) -> Result<FoundFile, PathError> {
-    let leaf = if follow { Leaf::Target } else { Leaf::Itself };
+pub(super) fn stat(
+    roots: &Roots,
+    path: &UnresolvedPath,
+    follow: bool,
+) -> Result<FoundFile, PathError> {
+    let leaf = if follow { TrailingSymlink::Target } else { TrailingSymlink::Itself };
     let opened = roots.open_at(path, OFlags::PATH, leaf)?;
     let stat = fstat(&opened.file).map_err(|errno| opened.failed(errno))?;
     let target = link_text(&opened.file, b"", &stat);

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use bastide_proto::GuestRoute;
+use bastide_proto::UnresolvedPath;
 use bastide_proto::files::{BATCH_BYTES, DirListing, FileStat};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, statat};
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use super::at;
 use super::describe::{describe, link_text};
 use crate::accounts::Accounts;
 use crate::server::Guest;
-use crate::server::beneath::{Leaf, Opened, PathError, Roots};
+use crate::server::beneath::{Opened, PathError, Roots, TrailingSymlink};
 use crate::server::blocking::blocking;
 use crate::server::call::{Outbox, Refusal};
 
@@ -22,8 +22,8 @@ use crate::server::call::{Outbox, Refusal};
 const CHUNK: usize = 8 * 1024;
 
 /// Opens a folder to be listed.
-pub(super) fn open(roots: &Roots, path: &GuestRoute) -> Result<Opened, PathError> {
-    roots.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, Leaf::Target)
+pub(super) fn open(roots: &Roots, path: &UnresolvedPath) -> Result<Opened, PathError> {
+    roots.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, TrailingSymlink::Target)
 }
 
 /// Entries of a folder: their names, and what the listing says they are.
@@ -72,7 +72,7 @@ pub(super) fn some_described(
 /// Answers a request to list a folder.
 pub(super) async fn run(
     guest: &Arc<Guest>,
-    path: GuestRoute,
+    path: UnresolvedPath,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
     let open = move |roots: &Roots| Ok((open(roots, &path)?, Accounts::read()));

@@ -76,7 +76,7 @@ impl Search {
                 Err(errno) => return Err(self.failed(errno)),
             };
             for (name, kind) in entries {
-                if let Some(found) = self.meet(&inside, name, kind)? {
+                if let Some(found) = self.match_entry(&inside, name, kind)? {
                     bytes += found.len() + 8;
                     matches.push(found);
                 }
@@ -100,7 +100,7 @@ impl Search {
     }
 
     /// Looks at one entry: whether it matches, and whether to look into it.
-    fn meet(
+    fn match_entry(
         &mut self,
         inside: &OpenFolder,
         name: Vec<u8>,
@@ -176,7 +176,7 @@ pub(super) async fn run(
         // The host hears that it goes on, and we whether it still wants it to.
         outbox.item(&Vec::<ByteBuf>::new()).await?;
         if inbox.next_now()?.is_some() {
-            return Err(Refusal::HostGone);
+            return Err(Refusal::Disconnected);
         }
     }
 }

@@ -12,12 +12,12 @@ const CHUNK: usize = 256 * 1024;
 
 /// A file with other names, known by its inode.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Linked {
+pub(super) struct HardLinked {
     device: u64,
     inode: u64,
 }
 
-impl Linked {
+impl HardLinked {
     /// Whether a file of `folder` has other names that shall see what is written. Only where nobody but the file's owner could have put
     /// this name here: otherwise it may be a trap for whoever may write to more than the one who made it.
     pub(super) fn find(folder: &OwnedFd, file: &Stat) -> Result<Option<Self>, Errno> {
@@ -43,7 +43,7 @@ impl Linked {
 }
 
 /// Gives `to` the content of `from`. Room for all of it is found first, so that a full disk leaves what was there.
-pub(super) fn pour(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
+pub(super) fn copy_content(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
     let size = u64::try_from(fstat(from)?.st_size).unwrap_or(0);
     if size > 0 {
         match fallocate(to, FallocateFlags::KEEP_SIZE, 0, size) {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bastide_proto::boot::Resolver;
 use bastide_proto::files::{Glob, Write};
 use bastide_proto::request::{Entry, EntryKind, Put, PutItem};
-use bastide_proto::{Existing, Frame, GuestRoute};
+use bastide_proto::{Frame, OnConflict, UnresolvedPath};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 use super::pattern::Pattern;
@@ -170,7 +170,7 @@ fn swap_until(stop: &AtomicBool, swaps: &AtomicU64, top: &Path, attack: &Attack)
 }
 
 /// An operation on the workspace under attack; it says what it saw, which must not be secret.
-type Operation = fn(&Roots, &dyn Fn(&str) -> GuestRoute) -> Vec<u8>;
+type Operation = fn(&Roots, &dyn Fn(&str) -> UnresolvedPath) -> Vec<u8>;
 
 const OPERATIONS: [(&str, Operation); 13] = [
     ("read", |roots, at| {
@@ -275,7 +275,7 @@ const OPERATIONS: [(&str, Operation); 13] = [
     }),
     ("put", |roots, at| {
         for (through_links, existing) in
-            [(true, Existing::Overwritten), (false, Existing::Replaced)]
+            [(true, OnConflict::Overwritten), (false, OnConflict::Replaced)]
         {
             let base = at("x").as_str().parse().unwrap();
             let put = Put { user: None, base, existing, through_links };
@@ -319,7 +319,7 @@ fn trial(
     (attack.prepare)(&fixture.top, [&one, &other]).unwrap();
     let roots = fixture.roots(resolver);
     let before = fixture.outside();
-    let at = |path: &str| -> GuestRoute {
+    let at = |path: &str| -> UnresolvedPath {
         let path = fixture.top.join("ws").join(path);
         path.to_str().unwrap().trim_end_matches('/').parse().unwrap()
     };
@@ -422,7 +422,7 @@ fn a_descriptor_is_of_what_was_looked_at() {
     let fixture = Fixture::new();
     real_folder(&fixture.top.join("ws/x")).unwrap();
     let roots = fixture.roots(Resolver::Walk);
-    let path: GuestRoute = fixture.top.join("ws/x/f").to_str().unwrap().parse().unwrap();
+    let path: UnresolvedPath = fixture.top.join("ws/x/f").to_str().unwrap().parse().unwrap();
     let (opened, node) = read::open(&roots, &path).unwrap();
     clear(&fixture.top.join("ws/x/f"));
     symlink("../../out/secret", fixture.top.join("ws/x/f")).unwrap();

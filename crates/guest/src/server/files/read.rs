@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use bastide_proto::GuestRoute;
+use bastide_proto::UnresolvedPath;
 use bastide_proto::files::{Opened as OpenedItem, Read};
 use bastide_proto::frame::{MAX_DATA, Tag};
 use bytes::{Bytes, BytesMut};
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::at;
 use crate::server::Guest;
-use crate::server::beneath::{FileIdentity, Leaf, Opened, PathError, Roots};
+use crate::server::beneath::{FileIdentity, Opened, PathError, Roots, TrailingSymlink};
 use crate::server::blocking::blocking;
 use crate::server::call::{Outbox, Refusal};
 use crate::server::side_channel::SideChannel;
@@ -21,14 +21,17 @@ use crate::server::side_channel::SideChannel;
 const CHUNK: usize = 4 * MAX_DATA;
 
 /// Opens a regular file to be read.
-pub(super) fn open(roots: &Roots, path: &GuestRoute) -> Result<(Opened, FileIdentity), PathError> {
-    let opened = roots.open_at(path, OFlags::RDONLY, Leaf::Target)?;
+pub(super) fn open(
+    roots: &Roots,
+    path: &UnresolvedPath,
+) -> Result<(Opened, FileIdentity), PathError> {
+    let opened = roots.open_at(path, OFlags::RDONLY, TrailingSymlink::Target)?;
     let node = opened.regular()?;
     Ok((opened, node))
 }
 
 /// The next piece of a file; empty at its end.
-fn read_piece(file: &OwnedFd, offset: u64, most: u64) -> Result<Bytes, Errno> {
+fn read_chunk(file: &OwnedFd, offset: u64, most: u64) -> Result<Bytes, Errno> {
     let most = usize::try_from(most).unwrap_or(CHUNK).min(CHUNK);
     let mut chunk = BytesMut::zeroed(most);
     let mut length = 0;
@@ -64,7 +67,7 @@ pub(super) async fn run(
         let first = match passed && opened.attributes.device == node.device {
             true => None,
             false => {
-                let first = read_piece(&opened.file, offset, left);
+                let first = read_chunk(&opened.file, offset, left);
                 Some(first.map_err(|errno| opened.failed(errno))?)
             }
         };
@@ -85,7 +88,7 @@ pub(super) async fn run(
             Some(data) => data,
             None => {
                 let held = Arc::clone(&opened);
-                let read = blocking(move || read_piece(&held.file, offset, left)).await?;
+                let read = blocking(move || read_chunk(&held.file, offset, left)).await?;
                 read.map_err(|errno| opened.failed(errno).fault("cannot read"))?
             }
         };

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bastide_proto::GuestRoute;
+use bastide_proto::UnresolvedPath;
 use bastide_proto::files::Progress;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, openat, seek, unlinkat};
 use rustix::io::Errno;
@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use super::{at, some_entries};
 use crate::server::Guest;
 use crate::server::beneath::{
-    DirEntryRef, FileIdentity, Leaf, Missing, PathError, PathErrorKind, Roots, names_of, reopen,
-    stat_at, stat_held,
+    DirEntryRef, FileIdentity, MissingParents, PathError, PathErrorKind, Roots, TrailingSymlink,
+    names_of, reopen, stat_at, stat_held,
 };
 use crate::server::blocking::blocking;
 use crate::server::call::{Inbox, Outbox, Refusal};
@@ -64,8 +64,9 @@ pub(crate) enum RemoveProgress {
 
 impl Removal {
     /// Finds what is to be removed.
-    pub(super) fn begin(roots: &Roots, path: &GuestRoute) -> Result<Self, PathError> {
-        let place = roots.change(&names_of(path), Leaf::Itself, Missing::Fails)?;
+    pub(super) fn begin(roots: &Roots, path: &UnresolvedPath) -> Result<Self, PathError> {
+        let place =
+            roots.change(&names_of(path), TrailingSymlink::Itself, MissingParents::Fails)?;
         Ok(Self { place, levels: Vec::new(), done: 0, rounds: 0, unlocks: false })
     }
 
@@ -240,7 +241,7 @@ fn climb(from: &OwnedFd, expected: &FileIdentity) -> Result<OwnedFd, Errno> {
 /// Answers a request to remove something.
 pub(super) async fn run(
     guest: &Arc<Guest>,
-    path: GuestRoute,
+    path: UnresolvedPath,
     recursive: bool,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
@@ -268,7 +269,7 @@ pub(super) async fn run(
         // The host hears that it goes on, and we whether it still wants it to.
         outbox.item(&Progress { done: removal.done }).await?;
         if inbox.next_now()?.is_some() {
-            return Err(Refusal::HostGone);
+            return Err(Refusal::Disconnected);
         }
     }
 }

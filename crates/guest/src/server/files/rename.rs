@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use bastide_proto::GuestRoute;
+use bastide_proto::UnresolvedPath;
 use bastide_proto::boot::UserAndGroup;
 use bastide_proto::files::{FileTime, Progress};
 use rustix::fs::{
@@ -12,9 +12,11 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::staged::{Finish, Staged};
-use super::{at, lead_both};
+use super::{at, resolve_both};
 use crate::server::Guest;
-use crate::server::beneath::{DirEntryRef, Leaf, Missing, PathError, Roots, names_of, stat_at};
+use crate::server::beneath::{
+    DirEntryRef, MissingParents, PathError, Roots, TrailingSymlink, names_of, stat_at,
+};
 use crate::server::blocking::blocking;
 use crate::server::call::{Inbox, Outbox, Refusal};
 
@@ -41,10 +43,11 @@ impl Renaming {
     /// Finds both.
     pub(super) fn begin(
         roots: &Roots,
-        from: &GuestRoute,
-        to: &GuestRoute,
+        from: &UnresolvedPath,
+        to: &UnresolvedPath,
     ) -> Result<Self, PathError> {
-        let place = |path| roots.change(&names_of(path), Leaf::Itself, Missing::Fails);
+        let place =
+            |path| roots.change(&names_of(path), TrailingSymlink::Itself, MissingParents::Fails);
         Ok(Self { from: place(from)?, to: place(to)? })
     }
 
@@ -155,13 +158,13 @@ impl Copying {
 /// Answers a request to rename.
 pub(super) async fn run(
     guest: &Arc<Guest>,
-    from: GuestRoute,
-    to: GuestRoute,
+    from: UnresolvedPath,
+    to: UnresolvedPath,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
 ) -> Result<(), Refusal> {
     let begin = move |roots: &Roots| {
-        let (resolved, led) = lead_both(roots, [&from, &to], Leaf::Itself, true);
+        let (resolved, led) = resolve_both(roots, [&from, &to], TrailingSymlink::Itself, true);
         Ok((resolved, led.and_then(|()| Renaming::begin(roots, &from, &to))))
     };
     let (resolved, renaming) = at(guest, "rename", begin).await?;
@@ -185,7 +188,7 @@ pub(super) async fn run(
         }
         outbox.item(&Progress { done: copying.copied }).await?;
         if inbox.next_now()?.is_some() {
-            return Err(Refusal::HostGone);
+            return Err(Refusal::Disconnected);
         }
     }
     at(guest, "rename", move |_| copying.end()).await

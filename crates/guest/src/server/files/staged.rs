@@ -12,7 +12,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::linked::{Linked, pour};
+use super::linked::{HardLinked, copy_content};
 use crate::server::beneath::{reopen, stat_at};
 use crate::server::modes::{allowed, may_write};
 
@@ -39,7 +39,7 @@ struct Replaced {
     mode: u32,
     owner: UserAndGroup,
     /// Where it has other names, which are to see what is written.
-    linked: Option<Linked>,
+    linked: Option<HardLinked>,
 }
 
 /// How a file shall be when it is whole.
@@ -63,7 +63,7 @@ impl Staged {
                 FileType::RegularFile => {
                     may_write(&folder, name)?;
                     let owner = UserAndGroup { uid: stat.st_uid, gid: stat.st_gid };
-                    let linked = Linked::find(&folder, &stat)?;
+                    let linked = HardLinked::find(&folder, &stat)?;
                     Some(Replaced { mode: stat.st_mode & 0o7777, owner, linked })
                 }
                 FileType::Directory => return Err(Errno::ISDIR),
@@ -167,7 +167,7 @@ impl Staged {
 
     /// Gives the file its name, once it is whole.
     pub(crate) fn finish(mut self, finish: Finish) -> Result<(), Errno> {
-        self.pour_over_linked()?;
+        self.overwrite_hard_linked()?;
         if let Some(owner) = finish.owner {
             set_owner(self.file()?, owner)?;
         }
@@ -197,13 +197,13 @@ impl Staged {
 impl Staged {
     /// Writes what is whole now over a file with several names. One that has become something else meanwhile, or may not be written
     /// to, is replaced as any other.
-    fn pour_over_linked(&mut self) -> Result<(), Errno> {
+    fn overwrite_hard_linked(&mut self) -> Result<(), Errno> {
         let linked = self.replaced.and_then(|replaced| replaced.linked);
         let Some(linked) = linked.filter(|_| self.temporary.is_some()) else { return Ok(()) };
         let Some(there) = linked.open(&self.folder, &self.name) else { return Ok(()) };
         // The host is given no more than writing, so what was written is opened once more.
         let written = reopen(self.file.as_ref().ok_or(Errno::BADF)?, OFlags::RDONLY)?;
-        pour(&written, &there)?;
+        copy_content(&written, &there)?;
         self.discard();
         self.file = Some(there);
         Ok(())

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bastide_proto::files::{BATCH_BYTES, Change, ChangedPath};
-use bastide_proto::{Fault, GuestRoute};
+use bastide_proto::{Fault, UnresolvedPath};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader};
 use rustix::io::Errno;
 use tokio::io::Interest;
@@ -42,7 +42,7 @@ pub(super) struct Event {
 /// Answers a request to watch.
 pub(super) async fn run(
     guest: &Arc<Guest>,
-    path: GuestRoute,
+    path: UnresolvedPath,
     recursive: bool,
     inbox: &mut Inbox,
     outbox: &mut Outbox,
@@ -62,7 +62,7 @@ pub(super) async fn run(
     loop {
         tokio::select! {
             // The host sends nothing; a frame is a mistake, the end is the end.
-            _ = inbox.next() => return Err(Refusal::HostGone),
+            _ = inbox.next() => return Err(Refusal::Disconnected),
             ready = queue.readable() => {
                 let mut ready = ready.map_err(|_| tree.failed(Errno::IO))?;
                 let events = match read_whole(queue.get_ref()) {

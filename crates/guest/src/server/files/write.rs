@@ -13,11 +13,11 @@ use super::at;
 use super::staged::{Finish, Staged};
 use crate::server::Guest;
 use crate::server::beneath::{
-    DirEntryRef, Leaf, Missing, PathError, PathErrorKind, Roots, names_of, reopen, stat_at,
-    stat_held,
+    DirEntryRef, MissingParents, PathError, PathErrorKind, Roots, TrailingSymlink, names_of,
+    reopen, stat_at, stat_held,
 };
 use crate::server::blocking::blocking;
-use crate::server::call::{HostGone, Inbox, Outbox, Refusal};
+use crate::server::call::{Disconnected, Inbox, Outbox, Refusal};
 use crate::server::side_channel::SideChannel;
 
 /// How much is gathered before it is written.
@@ -32,8 +32,8 @@ struct OpenWrite {
 
 /// Begins to write a file.
 fn begin(roots: &Roots, write: &Write) -> Result<OpenWrite, PathError> {
-    let leaf = if write.new { Leaf::Itself } else { Leaf::Target };
-    let place = roots.change(&names_of(&write.path), leaf, Missing::IsMade)?;
+    let leaf = if write.new { TrailingSymlink::Itself } else { TrailingSymlink::Target };
+    let place = roots.change(&names_of(&write.path), leaf, MissingParents::IsMade)?;
     let DirEntryRef { folder, name, path, attributes } = place;
     let failed = |errno| PathError::os(errno, &path);
     let staged = match name {
@@ -120,7 +120,7 @@ pub(super) async fn run(
         writing = Some(begun);
     }
     loop {
-        let (chunks, is_end) = gather(inbox).await?;
+        let (chunks, is_end) = receive_available(inbox).await?;
         let (asked, guest) = (Arc::clone(&write), Arc::clone(guest));
         let work = move || -> Result<Option<OpenWrite>, Fault> {
             let fault = |error: PathError| error.fault("cannot write");
@@ -143,7 +143,7 @@ pub(super) async fn run(
 }
 
 /// What has come of the content, at least one piece of it; and whether that was all.
-async fn gather(inbox: &mut Inbox) -> Result<(Vec<Bytes>, bool), HostGone> {
+async fn receive_available(inbox: &mut Inbox) -> Result<(Vec<Bytes>, bool), Disconnected> {
     let (mut chunks, mut length) = (Vec::new(), 0);
     let mut frame = inbox.next().await?;
     loop {
@@ -153,7 +153,7 @@ async fn gather(inbox: &mut Inbox) -> Result<(Vec<Bytes>, bool), HostGone> {
                 chunks.push(frame.body);
             }
             Tag::InputEnd => return Ok((chunks, true)),
-            _ => return Err(HostGone),
+            _ => return Err(Disconnected),
         }
         if length >= CHUNK {
             return Ok((chunks, false));

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use bastide_proto::boot::UserAndGroup;
 use bastide_proto::frame::Tag;
 use bastide_proto::request::{PutObstacle, PutObstacleKind};
-use bastide_proto::{Entry, EntryKind, Existing, Fault, FaultKind, Frame, Put, PutItem};
+use bastide_proto::{Entry, EntryKind, Fault, FaultKind, Frame, OnConflict, Put, PutItem};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, linkat, mkdirat, symlinkat,
     unlinkat, utimensat,
@@ -14,7 +14,8 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use serde_bytes::ByteBuf;
 
 use crate::server::beneath::{
-    DirEntryRef, Leaf, Missing, PathError, PathErrorKind, Roots, held_path, names, reopen, stat_at,
+    DirEntryRef, MissingParents, PathError, PathErrorKind, Roots, TrailingSymlink, held_path,
+    names, reopen, stat_at,
 };
 use crate::server::files::{Finish, Staged, timestamps};
 use crate::server::modes::allowed;
@@ -49,7 +50,7 @@ pub(crate) struct Layout {
     base: OwnedFd,
     /// Where the base is, links followed.
     base_names: Vec<Vec<u8>>,
-    existing: Existing,
+    existing: OnConflict,
     through_links: bool,
     /// How many entries are made.
     made: u64,
@@ -63,7 +64,7 @@ impl Layout {
     /// Opens the folder everything lies beneath, making it where it is missing.
     pub(crate) fn begin(roots: &Roots, put: &Put) -> Result<Self, PathError> {
         let base = names(put.base.as_str().as_bytes());
-        let place = roots.change(&base, Leaf::Target, Missing::IsMade)?;
+        let place = roots.change(&base, TrailingSymlink::Target, MissingParents::IsMade)?;
         let base = make_folder(roots, &place).map_err(|errno| place.failed(errno))?;
         Ok(Self {
             base,
@@ -115,7 +116,7 @@ impl Layout {
                 (Tag::InputEnd, None) => return Ok(true),
                 _ => return Err(LayoutFailure::Protocol),
             };
-            done.map_err(|hindrance| self.trouble(roots, &entry, hindrance))?;
+            done.map_err(|hindrance| self.layout_failure(roots, &entry, hindrance))?;
         }
         Ok(false)
     }
@@ -170,10 +171,10 @@ impl Layout {
         }
         let full = [self.base_names.as_slice(), parents, &[name.to_vec()]].concat();
         let leaf = match kind {
-            EntryKind::Dir | EntryKind::File => Leaf::Target,
-            _ => Leaf::Itself,
+            EntryKind::Dir | EntryKind::File => TrailingSymlink::Target,
+            _ => TrailingSymlink::Itself,
         };
-        let placed = roots.change(&full, leaf, Missing::IsMade);
+        let placed = roots.change(&full, leaf, MissingParents::IsMade);
         let placed = placed.map_err(|error| match error.why {
             PathErrorKind::Os(errno) => EntryFailure::Parents(errno),
             why => EntryFailure::Outside(why),
@@ -218,13 +219,13 @@ impl Layout {
     ) -> EntryResult {
         match (kind_at(folder, name), self.existing) {
             (None | Some(FileType::Directory), _) => {}
-            (Some(_), Existing::Replaced) => {
+            (Some(_), OnConflict::Replaced) => {
                 unlinkat(folder, name, AtFlags::empty()).map_err(EntryFailure::Place)?;
             }
-            (Some(FileType::Symlink), Existing::Overwritten) => {
+            (Some(FileType::Symlink), OnConflict::Overwritten) => {
                 return Err(EntryFailure::Link(below.len()));
             }
-            (Some(_), Existing::Overwritten) => return Err(EntryFailure::Place(Errno::EXIST)),
+            (Some(_), OnConflict::Overwritten) => return Err(EntryFailure::Place(Errno::EXIST)),
         }
         let made = match mkdirat(folder, name, Mode::from_raw_mode(0o777)) {
             Ok(()) | Err(Errno::EXIST) => roots.enter(folder, name, OFlags::PATH),
@@ -236,12 +237,12 @@ impl Layout {
     fn begin_file(&self, folder: &OwnedFd, name: &[u8], below: &[Vec<u8>]) -> EntryResult<Staged> {
         let held = fcntl_dupfd_cloexec(folder, 0).map_err(EntryFailure::Place)?;
         let begun = match (kind_at(folder, name), self.existing) {
-            (Some(FileType::Directory), Existing::Replaced) => return Err(EntryFailure::Folder),
-            (Some(FileType::Symlink), Existing::Overwritten) => {
+            (Some(FileType::Directory), OnConflict::Replaced) => return Err(EntryFailure::Folder),
+            (Some(FileType::Symlink), OnConflict::Overwritten) => {
                 return Err(EntryFailure::Link(below.len()));
             }
-            (_, Existing::Replaced) => Staged::replacing(held, name),
-            (_, Existing::Overwritten) => Staged::begin(held, name),
+            (_, OnConflict::Replaced) => Staged::replacing(held, name),
+            (_, OnConflict::Overwritten) => Staged::begin(held, name),
         };
         begun.map_err(EntryFailure::Place)
     }
@@ -259,13 +260,13 @@ impl Layout {
         match (kind_at(folder, name), self.existing) {
             (None, _) => Ok(()),
             (Some(FileType::Directory), _) => Err(EntryFailure::Folder),
-            (Some(_), Existing::Replaced) => {
+            (Some(_), OnConflict::Replaced) => {
                 unlinkat(folder, name, AtFlags::empty()).map_err(EntryFailure::Place)
             }
-            (Some(FileType::Symlink), Existing::Overwritten) => {
+            (Some(FileType::Symlink), OnConflict::Overwritten) => {
                 Err(EntryFailure::Link(below.len()))
             }
-            (Some(_), Existing::Overwritten) => Err(EntryFailure::Place(Errno::EXIST)),
+            (Some(_), OnConflict::Overwritten) => Err(EntryFailure::Place(Errno::EXIST)),
         }
     }
 
@@ -290,7 +291,12 @@ impl Layout {
     }
 
     /// What the host is told about a hindrance.
-    fn trouble(&self, roots: &Roots, entry: &Entry, hindrance: EntryFailure) -> LayoutFailure {
+    fn layout_failure(
+        &self,
+        roots: &Roots,
+        entry: &Entry,
+        hindrance: EntryFailure,
+    ) -> LayoutFailure {
         let full = [self.base_names.as_slice(), &names(&entry.path)].concat();
         let path = [b"/", full.join(&b'/').as_slice()].concat();
         let (what, errno) = match hindrance {
@@ -319,7 +325,9 @@ impl Layout {
         let below = names(path);
         let parents = below.split_last().map_or(&[][..], |(_, parents)| parents);
         let full = [self.base_names.as_slice(), parents].concat();
-        let at = roots.place_of(&full, Leaf::Target, Missing::Fails).map(|place| place.path);
+        let at = roots
+            .locate(&full, TrailingSymlink::Target, MissingParents::Fails)
+            .map(|place| place.path);
         let at = at.unwrap_or_else(|error| error.path);
         !names(&at).starts_with(&self.base_names)
     }

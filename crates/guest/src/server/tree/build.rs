@@ -11,7 +11,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 
-use super::{attributes, unlocked};
+use super::{attributes, mode_guard};
 use crate::server::beneath::{FileIdentity, Roots, held_path, stat_at, stat_held};
 use crate::server::modes::allowed;
 
@@ -128,7 +128,7 @@ impl Builder {
                 NewEntryKind::Link { to } => {
                     let to: Vec<Vec<u8>> = to.iter().map(|name| name.to_vec()).collect();
                     let (original, parents) = to.split_last().ok_or(Errno::ISDIR)?;
-                    let (from, _unlocked) = unlocked::enter_all(roots, &self.top, parents)?;
+                    let (from, _unlocked) = mode_guard::enter_all(roots, &self.top, parents)?;
                     // Never another name for a folder or a device.
                     let kind = FileType::from_raw_mode(stat_at(&from, original)?.st_mode);
                     if kind != FileType::RegularFile {

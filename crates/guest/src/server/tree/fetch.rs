@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use bastide_proto::frame::{MAX_DATA, Tag};
 use bastide_proto::tree::{
-    Attributes, BATCH_CONTENT, Extent, LARGE, ScanMessage, ScannedStat, SmallFile, Wanted,
-    WantedFile,
+    Attributes, BATCH_CONTENT, Extent, FetchFile, FetchList, LARGE, ScanMessage, ScannedStat,
+    SmallFile,
 };
 use bastide_proto::{Fault, FaultKind};
 use bytes::{Bytes, BytesMut};
 use rustix::fs::{FileType, OFlags, SeekFrom, fstat, seek};
 use rustix::io::Errno;
 
-use super::restore::WORD;
+use super::restore::WAIT_INTERVAL;
 use super::scan::{EntryRef, seen};
 use super::stability::Stability;
-use super::{attributes, unlocked};
+use super::{attributes, mode_guard};
 use crate::server::Guest;
 use crate::server::beneath::Roots;
 use crate::server::blocking::{blocking, start};
-use crate::server::call::{HostGone, Outbox, Refusal};
+use crate::server::call::{Disconnected, Outbox, Refusal};
 use crate::server::side_channel::SideChannel;
 
 /// How often a small file that changes while it is read is read again.
@@ -85,7 +85,7 @@ impl Fetcher {
         let mut work = start(work)?;
         let until = tokio::time::Instant::now() + PROTECTION;
         let stability = loop {
-            match tokio::time::timeout(WORD, &mut work).await {
+            match tokio::time::timeout(WAIT_INTERVAL, &mut work).await {
                 Ok(done) => break done.unwrap_or_default(),
                 Err(_) if tokio::time::Instant::now() >= until => break Stability::default(),
                 Err(_) => outbox.item(&ScanMessage::Busy).await?,
@@ -100,7 +100,7 @@ impl Fetcher {
         mut self,
         guest: &Arc<Guest>,
         entry_refs: Vec<EntryRef>,
-        wanted: Wanted,
+        wanted: FetchList,
         side: Option<&SideChannel>,
         outbox: &mut Outbox,
     ) -> Result<Self, Refusal> {
@@ -125,7 +125,7 @@ impl Fetcher {
     }
 
     /// Reads small files until that is enough, or a large one comes.
-    fn next(&mut self, roots: &Roots, queue: &mut Queue) -> Result<Next, HostGone> {
+    fn next(&mut self, roots: &Roots, queue: &mut Queue) -> Result<Next, Disconnected> {
         if let Some((open, ticket)) = queue.large.take() {
             return Ok(Next::Large(open, ticket));
         }
@@ -134,8 +134,8 @@ impl Fetcher {
         let mut listed = 0;
         while let Some(want) = queue.wants.get(queue.next).copied() {
             queue.next += 1;
-            let at = usize::try_from(want.index).map_err(|_| HostGone)?;
-            let entry_refs = queue.entry_refs.get(at).ok_or(HostGone)?;
+            let at = usize::try_from(want.index).map_err(|_| Disconnected)?;
+            let entry_refs = queue.entry_refs.get(at).ok_or(Disconnected)?;
             let open = match self.open(roots, entry_refs) {
                 Ok(open) => open,
                 Err(errno) => {
@@ -179,7 +179,7 @@ impl Fetcher {
         let (_, folder) = self.folder.as_ref().ok_or(Errno::BADF)?;
         let below = std::slice::from_ref(name);
         let (file, unlocked) = match roots.open_below(folder, below, OFlags::RDONLY) {
-            Err(Errno::ACCESS) => unlocked::open(folder, name)?,
+            Err(Errno::ACCESS) => mode_guard::open(folder, name)?,
             opened => (opened?, None),
         };
         // Attributes can be read only as long as the file may be.
@@ -199,7 +199,7 @@ impl Fetcher {
 #[derive(Debug)]
 struct Queue {
     entry_refs: Vec<EntryRef>,
-    wants: Vec<WantedFile>,
+    wants: Vec<FetchFile>,
     next: usize,
     large: Option<(Open, Option<u64>)>,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bastide_proto::frame::Tag;
 use bastide_proto::tree::{
     BATCH_CONTENT, Extent, NewEntry, NewEntryKind, Restore, RestoreItem, RestoreMessage,
-    ScannedKind, TreeSum, is_hidden,
+    ScannedKind, TreeChecksum, is_hidden,
 };
 use bastide_proto::{Accepted, End, Fault, FaultKind};
 use bytes::{Bytes, BytesMut};
@@ -19,15 +19,16 @@ use super::scan::Scanner;
 use super::swap::Moves;
 use crate::server::Guest;
 use crate::server::beneath::{
-    DirEntryRef, Leaf, Missing, PathError, RootAttributes, Roots, kind_of, names, reopen,
+    DirEntryRef, MissingParents, PathError, RootAttributes, Roots, TrailingSymlink, kind_of, names,
+    reopen,
 };
 use crate::server::blocking::blocking;
-use crate::server::call::{HostGone, Inbox, Outbox, Refusal};
+use crate::server::call::{Disconnected, Inbox, Outbox, Refusal};
 use crate::server::files::{Removal, RemoveProgress, random_name, some_entries};
 use crate::server::side_channel::SideChannel;
 
 /// How often the host hears that it is not its turn yet.
-pub(super) const WORD: Duration = Duration::from_secs(5);
+pub(super) const WAIT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How deep folders are that are cleared away after a tree that did not take its place.
 const DEEPEST: u32 = 64;
@@ -41,7 +42,7 @@ struct Restoring {
     path: Vec<u8>,
     attributes: RootAttributes,
     kept: Vec<Vec<Vec<u8>>>,
-    replaced: Option<TreeSum>,
+    replaced: Option<TreeChecksum>,
     /// The folder beside what is there, and its name.
     new: Arc<OwnedFd>,
     new_name: Vec<u8>,
@@ -78,7 +79,8 @@ impl Restoring {
         let roots = &guest.roots;
         let fault = |error: PathError| error.fault("cannot restore");
         let at = names(asked.base.as_str().as_bytes());
-        let place = roots.change(&at, Leaf::Target, Missing::Fails).map_err(fault)?;
+        let place =
+            roots.change(&at, TrailingSymlink::Target, MissingParents::Fails).map_err(fault)?;
         let failed = |errno| fault(place.failed(errno));
         let base = match &place.name {
             None => reopen(&place.folder, FOLDER),
@@ -171,9 +173,9 @@ impl Restoring {
 }
 
 /// What tells the content of a folder from any other.
-fn sum(roots: &Roots, folder: &Arc<OwnedFd>) -> Result<TreeSum, Errno> {
+fn sum(roots: &Roots, folder: &Arc<OwnedFd>) -> Result<TreeChecksum, Errno> {
     let mut scanner = Scanner::of(Arc::clone(folder));
-    let mut sum = TreeSum::default();
+    let mut sum = TreeChecksum::default();
     loop {
         let (batch, is_end) = scanner.some(roots)?;
         for (entry, (above, name)) in batch.entries.iter().zip(&batch.entry_refs) {
@@ -229,7 +231,7 @@ pub(in crate::server) async fn run(
     outbox.accept(Accepted::default()).await?;
     // One at a time: a call whose host is gone may still be clearing away what it began.
     let turn = loop {
-        match tokio::time::timeout(WORD, Arc::clone(&guest.restores).write_owned()).await {
+        match tokio::time::timeout(WAIT_INTERVAL, Arc::clone(&guest.restores).write_owned()).await {
             Ok(turn) => break turn,
             Err(_) => outbox.item(&RestoreMessage::Progress { made: 0 }).await?,
         }
@@ -247,7 +249,7 @@ pub(in crate::server) async fn run(
             discard(guest, restoring).await;
             End::Failed(fault)
         }
-        Err(Refusal::HostGone) => return Err(Refusal::HostGone),
+        Err(Refusal::Disconnected) => return Err(Refusal::Disconnected),
     };
     Ok(outbox.end(&end).await?)
 }
@@ -292,7 +294,7 @@ async fn work<T: Send + 'static>(
     restoring: &mut Option<Restoring>,
     work: impl FnOnce(&mut Restoring, &Roots) -> Result<T, Errno> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let Some(mut taken) = restoring.take() else { return Err(Refusal::HostGone) };
+    let Some(mut taken) = restoring.take() else { return Err(Refusal::Disconnected) };
     let held = Arc::clone(guest);
     let (back, worked) = blocking(move || {
         let worked = work(&mut taken, &held.roots);
@@ -331,9 +333,9 @@ async fn take_all(
             continue;
         }
         if frame.tag != Tag::Item {
-            return Err(Refusal::HostGone);
+            return Err(Refusal::Disconnected);
         }
-        match bastide_proto::decode(&frame.body).map_err(|_| HostGone)? {
+        match bastide_proto::decode(&frame.body).map_err(|_| Disconnected)? {
             RestoreItem::Entries(entries) => {
                 let bytes = content(inbox, expected(&entries)?).await?;
                 let made = work(guest, restoring, move |it, roots| {
@@ -372,7 +374,7 @@ async fn take_all(
             RestoreItem::Abandon => {
                 return Err(Fault::new(FaultKind::Invalid, "the host gave the tree up").into());
             }
-            _ => return Err(Refusal::HostGone),
+            _ => return Err(Refusal::Disconnected),
         }
     }
 }
@@ -437,27 +439,27 @@ async fn put_in_place(
 }
 
 /// How many bytes follow a list of entries.
-fn expected(entries: &[NewEntry]) -> Result<u64, HostGone> {
+fn expected(entries: &[NewEntry]) -> Result<u64, Disconnected> {
     let mut total = 0_u64;
     for entry in entries {
         if let NewEntryKind::File { extents } = &entry.kind {
             for extent in extents {
                 if let Extent::Data(length) = extent {
-                    total = total.checked_add(*length).ok_or(HostGone)?;
+                    total = total.checked_add(*length).ok_or(Disconnected)?;
                 }
             }
         }
     }
-    if total <= BATCH_CONTENT { Ok(total) } else { Err(HostGone) }
+    if total <= BATCH_CONTENT { Ok(total) } else { Err(Disconnected) }
 }
 
-async fn content(inbox: &mut Inbox, expected: u64) -> Result<Bytes, HostGone> {
-    let expected = usize::try_from(expected).map_err(|_| HostGone)?;
+async fn content(inbox: &mut Inbox, expected: u64) -> Result<Bytes, Disconnected> {
+    let expected = usize::try_from(expected).map_err(|_| Disconnected)?;
     let mut bytes = BytesMut::with_capacity(expected);
     while bytes.len() < expected {
         let frame = inbox.next().await?;
         if frame.tag != Tag::Input || frame.body.len() > expected - bytes.len() {
-            return Err(HostGone);
+            return Err(Disconnected);
         }
         bytes.extend_from_slice(&frame.body);
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bastide_proto::files::{BATCH_BYTES, FileTime};
 use bastide_proto::frame::Tag;
 use bastide_proto::tree::{
-    AHEAD, MAX_DEPTH, Scan, ScanMessage, ScannedEntry, ScannedKind, ScannedStat, Wanted,
+    AHEAD, FetchList, MAX_DEPTH, Scan, ScanMessage, ScannedEntry, ScannedKind, ScannedStat,
 };
 use bastide_proto::{Accepted, End, Fault, FaultKind};
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
@@ -20,15 +20,16 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use serde_bytes::ByteBuf;
 
-use super::restore::WORD;
-use super::unlocked::ModeGuard;
-use super::{attributes, fetch, stability, unlocked};
+use super::mode_guard::ModeGuard;
+use super::restore::WAIT_INTERVAL;
+use super::{attributes, fetch, mode_guard, stability};
 use crate::server::Guest;
 use crate::server::beneath::{
-    FileIdentity, Leaf, Missing, PathError, Roots, names, reopen, stat_at, stat_held,
+    FileIdentity, MissingParents, PathError, Roots, TrailingSymlink, names, reopen, stat_at,
+    stat_held,
 };
 use crate::server::blocking::blocking;
-use crate::server::call::{HostGone, Inbox, Outbox, Refusal};
+use crate::server::call::{Disconnected, Inbox, Outbox, Refusal};
 use crate::server::files::some_entries;
 use crate::server::side_channel::SideChannel;
 
@@ -121,7 +122,7 @@ impl Scanner {
     /// Opens the folder at the top.
     pub(super) fn begin(roots: &Roots, scan: &Scan) -> Result<Self, PathError> {
         let at = names(scan.base.as_str().as_bytes());
-        let place = roots.place_of(&at, Leaf::Target, Missing::Fails)?;
+        let place = roots.locate(&at, TrailingSymlink::Target, MissingParents::Fails)?;
         let base = match &place.name {
             None => reopen(&place.folder, FOLDER),
             Some(name) => roots.enter(&place.folder, name, FOLDER),
@@ -293,7 +294,7 @@ fn enter(
     above: &FileIdentity,
     name: &[u8],
 ) -> Result<Option<(OwnedFd, Option<ModeGuard>)>, Errno> {
-    let (entered, unlocked) = match unlocked::enter(roots, folder, name) {
+    let (entered, unlocked) = match mode_guard::enter(roots, folder, name) {
         Err(Errno::XDEV) => return Ok(None),
         entered => entered?,
     };
@@ -339,7 +340,7 @@ pub(in crate::server) async fn run(
     outbox.accept(Accepted::default()).await?;
     // Not while a tree takes the place of another: it would be a bit of both.
     let _turn = loop {
-        match tokio::time::timeout(WORD, guest.restores.read()).await {
+        match tokio::time::timeout(WAIT_INTERVAL, guest.restores.read()).await {
             Ok(turn) => break turn,
             Err(_) => outbox.item(&ScanMessage::Busy).await?,
         }
@@ -354,7 +355,7 @@ pub(in crate::server) async fn run(
     let end = match send_entries(guest, scanner, side, inbox, outbox).await {
         Ok(()) => End::Done,
         Err(Refusal::Fault(fault)) => End::Failed(fault),
-        Err(Refusal::HostGone) => return Err(Refusal::HostGone),
+        Err(Refusal::Disconnected) => return Err(Refusal::Disconnected),
     };
     Ok(outbox.end(&end).await?)
 }
@@ -396,9 +397,9 @@ async fn send_entries(
         }
         let Some(entry_refs) = ahead.pop_front() else { return Ok(()) };
         let frame = inbox.next().await?;
-        let wanted: Wanted = match frame.tag {
-            Tag::Item => bastide_proto::decode(&frame.body).map_err(|_| HostGone)?,
-            _ => return Err(Refusal::HostGone),
+        let wanted: FetchList = match frame.tag {
+            Tag::Item => bastide_proto::decode(&frame.body).map_err(|_| Disconnected)?,
+            _ => return Err(Refusal::Disconnected),
         };
         if !wanted.files.is_empty() {
             fetcher.prepare(outbox).await?;

@@ -128,7 +128,7 @@ async fn keeps_every_operation_on_record(context: Context) -> Outcome {
     let refused: Vec<_> = refused.filter_map(|record| record.text("error_code")).collect();
     assert_eq!(refused, ["invalid_manifest_path"]);
     let report = verify(context.backend.home(), &id, None)?;
-    assert!(report.is_good() && report.is_ended, "{report:?}");
+    assert!(report.is_valid() && report.is_ended, "{report:?}");
     Ok(())
 }
 
@@ -179,7 +179,7 @@ async fn keeps_one_chain_whoever_acts(context: Context) -> Outcome {
 
 async fn puts_a_late_end_on_record_as_late(context: Context) -> Outcome {
     let client = client(&context);
-    let options = CreateOptions::default().untied();
+    let options = CreateOptions::default().detached();
     let session = client.create(&Manifest::default(), options).await?;
     let id = session.id().clone();
     // Somebody who keeps no record ends it.
@@ -205,7 +205,7 @@ async fn signs_the_record(context: Context) -> Outcome {
     session.delete().await?;
     let home = context.backend.home();
     let report = verify(home, &id, Some(key.public()))?;
-    assert!(report.is_good(), "{report:?}");
+    assert!(report.is_valid(), "{report:?}");
     assert_eq!(report.signed, Some(report.records - 1));
     prove(home, &id, 3)?.check(Some(key.public()))?;
     Ok(())

@@ -39,7 +39,7 @@ fn all() -> SinkOptions {
 }
 
 /// Tells of so many operations, two events each.
-async fn tell(sink: Arc<dyn Sink>, events: usize) -> bastide::Result<EventSource> {
+async fn emit(sink: Arc<dyn Sink>, events: usize) -> bastide::Result<EventSource> {
     let options = EventOptions::new().shared_sink(sink);
     let source = EventSource::new(&options, &SessionId::random())?;
     for number in 0..events / 2 {
@@ -62,7 +62,7 @@ async fn loses_no_event_to_an_outbox(context: Context) -> Outcome {
     let events = context.count(EVENTS);
     let host = tempfile::tempdir()?;
     let path = host.path().join("outbox.jsonl");
-    let source = tell(Arc::new(JsonlOutbox::new(&path).options(all())), events).await?;
+    let source = emit(Arc::new(JsonlOutbox::new(&path).options(all())), events).await?;
     check(&source, events);
     let mut seq = 0;
     for line in BufReader::new(fs::File::open(path)?).lines() {
@@ -78,7 +78,7 @@ async fn loses_no_event_to_a_server(context: Context) -> Outcome {
     let events = context.count(EVENTS);
     let server = Counter::start()?;
     let sink = HttpSink::new(&format!("http://{}/", server.address))?;
-    let source = tell(Arc::new(sink.batch(256).gzip().options(all())), events).await?;
+    let source = emit(Arc::new(sink.batch(256).gzip().options(all())), events).await?;
     check(&source, events);
     assert!(server.requests.load(Ordering::Relaxed) >= (events / 256) as u64);
     Ok(())
@@ -88,7 +88,7 @@ async fn loses_no_event_to_a_collector(context: Context) -> Outcome {
     let events = context.count(EVENTS);
     let server = Counter::start()?;
     let sink = OtelSink::new(&format!("http://{}", server.address))?;
-    let source = tell(Arc::new(sink.options(all().extended())), events).await?;
+    let source = emit(Arc::new(sink.options(all().extended())), events).await?;
     check(&source, events);
     assert!(server.requests.load(Ordering::Relaxed) >= (events / 256) as u64);
     Ok(())
@@ -96,13 +96,13 @@ async fn loses_no_event_to_a_collector(context: Context) -> Outcome {
 
 async fn loses_no_event_to_callbacks_lines_and_chains(context: Context) -> Outcome {
     let events = context.count(EVENTS);
-    let heard = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&heard);
+    let recorded_events = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&recorded_events);
     let lines = LineSink::new(move |lines| {
         count.fetch_add(lines.lines().count() as u64, Ordering::Relaxed);
         Ok(())
     });
-    let count = Arc::clone(&heard);
+    let count = Arc::clone(&recorded_events);
     let more = LineSink::new(move |lines| {
         count.fetch_add(lines.lines().count() as u64, Ordering::Relaxed);
         Ok(())
@@ -115,19 +115,19 @@ async fn loses_no_event_to_callbacks_lines_and_chains(context: Context) -> Outco
         Arc::new(unbound) as Arc<dyn Sink>,
         Arc::new(more) as Arc<dyn Sink>,
     ]);
-    let source = tell(Arc::new(chain), events).await?;
+    let source = emit(Arc::new(chain), events).await?;
     let stats = source.stats();
     let counts: Vec<_> = stats.iter().map(|stats| (stats.delivered, stats.failed)).collect();
     let events = events as u64;
     assert_eq!(counts, [(events, 0), (0, events), (events, 0)]);
-    assert_eq!(heard.load(Ordering::Relaxed), 2 * events);
+    assert_eq!(recorded_events.load(Ordering::Relaxed), 2 * events);
     Ok(())
 }
 
 async fn loses_no_event_to_sinks_of_a_session(context: Context) -> Outcome {
     let events = context.count(EVENTS);
-    let heard = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&heard);
+    let recorded_events = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&recorded_events);
     let callback = CallbackSink::new(move |_, session| {
         count.fetch_add(u64::from(!session.root().as_str().is_empty()), Ordering::Relaxed);
         Ok(())
@@ -160,7 +160,7 @@ async fn loses_no_event_to_sinks_of_a_session(context: Context) -> Outcome {
     }
     // What came since the log was last written is written when the session ends.
     assert!(lines + 2000 > events, "{lines} of {events}");
-    assert!(heard.load(Ordering::Relaxed) >= events as u64, "{heard:?}");
+    assert!(recorded_events.load(Ordering::Relaxed) >= events as u64, "{recorded_events:?}");
     // All of the log is in memory while it is written, and nothing else that grows.
     let most = 5 * log.len() + (32 << 20);
     let grown = resident()?.saturating_sub(before);
@@ -180,7 +180,7 @@ async fn counts_what_finds_no_room(context: Context) -> Outcome {
     let host = tempfile::tempdir()?;
     let path = host.path().join("outbox.jsonl");
     let options = SinkOptions::best_effort().queue_bytes(64 << 10).on_error(OnError::Ignore);
-    let source = tell(Arc::new(JsonlOutbox::new(&path).options(options)), events).await?;
+    let source = emit(Arc::new(JsonlOutbox::new(&path).options(options)), events).await?;
     let stats = source.stats();
     assert_eq!(stats[0].delivered + stats[0].dropped, events as u64, "{stats:?}");
     assert!(stats[0].most_waiting <= 64 << 10, "{stats:?}");

@@ -33,14 +33,15 @@ pub(super) const TRIALS: &[Trial] = trials![
 
 /// A session that tells of itself from when it is there.
 pub(super) async fn session(context: &Context, events: EventOptions) -> bastide::Result<Session> {
-    let options = CreateOptions::default().untied();
+    let options = CreateOptions::default().detached();
     let made = context.client().create(&Manifest::default(), options).await?;
     context.client().with_events(events).attach(made.id()).await
 }
 
 async fn tells_of_the_life_of_a_session(context: Context) -> Outcome {
-    let heard = Listener::new(SinkOptions::sync());
-    let client = context.client().with_events(EventOptions::new().shared_sink(heard.clone()));
+    let recorded_events = Listener::new(SinkOptions::sync());
+    let client =
+        context.client().with_events(EventOptions::new().shared_sink(recorded_events.clone()));
     let session = client.create(&Manifest::default(), CreateOptions::default()).await?;
     session.exec(sh("true")).await?;
     session.close().await?;
@@ -49,8 +50,13 @@ async fn tells_of_the_life_of_a_session(context: Context) -> Outcome {
     let want = ["start", "exec", "stop", "shutdown"];
     let want: Vec<_> =
         want.iter().flat_map(|op| [format!("{op} start"), format!("{op} finish")]).collect();
-    assert_eq!(heard.story(), want);
-    assert!(heard.heard().iter().all(|event| event.finish.as_ref().is_none_or(|end| end.ok)));
+    assert_eq!(recorded_events.operations(), want);
+    assert!(
+        recorded_events
+            .recorded_events()
+            .iter()
+            .all(|event| event.finish.as_ref().is_none_or(|end| end.ok))
+    );
     Ok(())
 }
 
@@ -59,8 +65,9 @@ fn shown() -> PayloadPolicy {
 }
 
 async fn tells_of_the_ten_operations_and_no_others(context: Context) -> Outcome {
-    let heard = Listener::new(SinkOptions::sync());
-    let session = session(&context, EventOptions::new().shared_sink(heard.clone())).await?;
+    let recorded_events = Listener::new(SinkOptions::sync());
+    let session =
+        session(&context, EventOptions::new().shared_sink(recorded_events.clone())).await?;
     session.files().mkdir_all("folder").await?;
     session.files().write("folder/file", "content").await?;
     session.files().ls("folder").await?;
@@ -73,8 +80,8 @@ async fn tells_of_the_ten_operations_and_no_others(context: Context) -> Outcome 
     let want = ["write", "read", "read", "exec", "running", "resolve_exposed_port"];
     let want: Vec<_> =
         want.iter().flat_map(|op| [format!("{op} start"), format!("{op} finish")]).collect();
-    assert_eq!(heard.story(), want);
-    let events = heard.heard();
+    assert_eq!(recorded_events.operations(), want);
+    let events = recorded_events.recorded_events();
     let seqs: Vec<_> = events.iter().map(|event| event.seq).collect();
     assert_eq!(seqs, (1..=12).collect::<Vec<i128>>());
     for pair in events.chunks(2) {
@@ -93,8 +100,9 @@ async fn tells_of_the_ten_operations_and_no_others(context: Context) -> Outcome 
 }
 
 async fn tells_everything_to_whoever_asks(context: Context) -> Outcome {
-    let heard = Listener::new(SinkOptions::sync().extended());
-    let session = session(&context, EventOptions::new().shared_sink(heard.clone())).await?;
+    let recorded_events = Listener::new(SinkOptions::sync().extended());
+    let session =
+        session(&context, EventOptions::new().shared_sink(recorded_events.clone())).await?;
     session.files().mkdir_all("folder").await?;
     session.exec(sh("echo hello")).await?;
     let id = session.launch(sh("exit 4")).await?;
@@ -103,10 +111,10 @@ async fn tells_everything_to_whoever_asks(context: Context) -> Outcome {
     session.files().rm("folder").await?;
     session.processes().await?;
     session.delete().await?;
-    let ops: Vec<_> = heard.heard().iter().map(|event| event.op).collect();
+    let ops: Vec<_> = recorded_events.recorded_events().iter().map(|event| event.op).collect();
     let want = ["mkdir", "exec", "spawn", "attach", "rm", "processes", "delete"];
     assert_eq!(ops, want.iter().flat_map(|op| [*op, *op]).collect::<Vec<_>>());
-    let events = heard.heard();
+    let events = recorded_events.recorded_events();
     assert_eq!((&events[3].data["stdout_size"], events[3].seq), (&Value::from(6), 4));
     // Whoever started it did not wait for its end.
     assert_eq!(events[7].data["exit_code"], 4);
@@ -129,7 +137,7 @@ async fn says_of_a_command_what_policies_allow(context: Context) -> Outcome {
     session.exec(sh("yes | head -c 1000000")).await?;
     session.delete().await?;
     let said = |sink: &Listener, index: usize| {
-        let finish = sink.heard()[index].finish.clone().unwrap_or_default();
+        let finish = sink.recorded_events()[index].finish.clone().unwrap_or_default();
         (finish.stdout, finish.stderr)
     };
     let text = |text: &str| Some(text.to_owned());
@@ -141,15 +149,16 @@ async fn says_of_a_command_what_policies_allow(context: Context) -> Outcome {
 }
 
 async fn never_says_a_secret(context: Context) -> Outcome {
-    let heard = Listener::new(SinkOptions::sync().policy(shown()).extended());
-    let options = EventOptions::new().shared_sink(heard.clone()).secret("TOKEN", "s3cr3t-value");
+    let recorded_events = Listener::new(SinkOptions::sync().policy(shown()).extended());
+    let options =
+        EventOptions::new().shared_sink(recorded_events.clone()).secret("TOKEN", "s3cr3t-value");
     let session = session(&context, options).await?;
     session.exec(sh("echo s3cr3t-value; echo s3cr3t-value >&2")).await?;
     session.files().write("s3cr3t-value/file", "x").await?;
     failure(session.files().read("s3cr3t-value/other").await)?;
     failure(session.files().ls("s3cr3t-value/none").await)?;
     session.delete().await?;
-    let events = heard.heard();
+    let events = recorded_events.recorded_events();
     let lines: String = events.iter().map(|event| event.json_line()).collect();
     assert!(!lines.contains("s3cr3t") && lines.contains("<secret:TOKEN>"), "{lines}");
     let bytes = events.iter().filter_map(|event| event.finish.as_ref()?.stdout_bytes.as_ref());
@@ -200,7 +209,7 @@ async fn goes_on_whatever_becomes_of_other_sinks(context: Context) -> Outcome {
     for _ in 0..20 {
         assert_eq!(session.exec(sh("echo here")).await?.stdout, b"here\n");
     }
-    assert_eq!(last.heard().len(), 40);
+    assert_eq!(last.recorded_events().len(), 40);
     let stats = session.event_stats();
     let of = |name: &str| stats.iter().find(|stats| stats.sink == name).cloned();
     assert_eq!(of("logs").map(|stats| stats.failed), Some(40));
@@ -241,27 +250,27 @@ async fn keeps_the_order_of_a_chain(context: Context) -> Outcome {
     ]);
     let session = session(&context, EventOptions::new().sink(chain)).await?;
     session.files().write("a", "x").await?;
-    let heard = order.lock().unwrap_or_else(|e| e.into_inner()).clone();
+    let recorded_events = order.lock().unwrap_or_else(|e| e.into_inner()).clone();
     let id = session.id().clone();
     let want: Vec<_> = [1, 2]
         .into_iter()
         .flat_map(|seq| ["first", "second", "third"].map(|name| (name, seq, id.clone())))
         .collect();
-    assert_eq!(heard, want);
+    assert_eq!(recorded_events, want);
     Ok(session.delete().await?)
 }
 
 async fn gives_every_sink_the_rest_at_the_end(context: Context) -> Outcome {
     let host = tempfile::tempdir()?;
     let outbox = host.path().join("deep/er/outbox.jsonl");
-    let heard = Arc::new(Mutex::new(0));
+    let recorded_events = Arc::new(Mutex::new(0));
     let slow = {
-        let heard = Arc::clone(&heard);
+        let recorded_events = Arc::clone(&recorded_events);
         CallbackSink::waiting(move |_, _| {
-            let heard = Arc::clone(&heard);
+            let recorded_events = Arc::clone(&recorded_events);
             Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(5)).await;
-                *heard.lock().unwrap_or_else(|e| e.into_inner()) += 1;
+                *recorded_events.lock().unwrap_or_else(|e| e.into_inner()) += 1;
                 Ok(())
             })
         })
@@ -273,7 +282,7 @@ async fn gives_every_sink_the_rest_at_the_end(context: Context) -> Outcome {
         session.files().write(&format!("file{number}"), "x").await?;
     }
     session.delete().await?;
-    assert_eq!(*heard.lock().unwrap_or_else(|e| e.into_inner()), 20);
+    assert_eq!(*recorded_events.lock().unwrap_or_else(|e| e.into_inner()), 20);
     let text = fs::read_to_string(outbox)?;
     let events: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let seqs: Vec<_> = events.iter().filter_map(|event| event["seq"].as_i64()).collect();
@@ -316,18 +325,18 @@ async fn keeps_a_log_in_the_workspace(context: Context) -> Outcome {
 }
 
 async fn goes_on_with_the_trace_of_the_caller(context: Context) -> Outcome {
-    let heard = Listener::new(SinkOptions::sync());
+    let recorded_events = Listener::new(SinkOptions::sync());
     let general: TraceContext =
         "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse()?;
     let own: TraceContext = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse()?;
     let unsampled = TraceContext { sampled: false, ..own };
-    let options = EventOptions::new().shared_sink(heard.clone()).trace(general);
+    let options = EventOptions::new().shared_sink(recorded_events.clone()).trace(general);
     let session = session(&context, options).await?;
     session.files().write("a", "x").await?;
     own.scope(session.files().write("b", "x")).await?;
     unsampled.scope(session.files().write("c", "x")).await?;
     session.delete().await?;
-    let events = heard.heard();
+    let events = recorded_events.recorded_events();
     let names = |index: usize| {
         let event = &events[index];
         (event.trace_id.clone(), event.parent_span_id.clone())
@@ -344,21 +353,23 @@ async fn goes_on_with_the_trace_of_the_caller(context: Context) -> Outcome {
 }
 
 async fn says_that_an_operation_was_given_up(context: Context) -> Outcome {
-    let heard = Listener::new(SinkOptions::sync().delivery(Delivery::Async).on_error(OnError::Log));
-    let session = session(&context, EventOptions::new().shared_sink(heard.clone())).await?;
+    let recorded_events =
+        Listener::new(SinkOptions::sync().delivery(Delivery::Async).on_error(OnError::Log));
+    let session =
+        session(&context, EventOptions::new().shared_sink(recorded_events.clone())).await?;
     {
         let mut process = session.spawn(sh("echo up; sleep 60")).await?;
         process.next().await?;
     }
     session.flush_events().await;
-    let events = heard.heard();
-    assert_eq!(heard.story(), ["exec start", "exec finish"]);
+    let events = recorded_events.recorded_events();
+    assert_eq!(recorded_events.operations(), ["exec start", "exec finish"]);
     let finish = events[1].finish.clone().unwrap_or_default();
     assert_eq!((finish.ok, finish.error_type.as_deref()), (false, Some("cancelled")));
     let error = session.exec(sh("sleep 60").timeout(Duration::from_millis(50))).await;
     assert_eq!(error.map(|output| output.exit.code).map_err(|error| error.kind()), Ok(124));
     session.flush_events().await;
-    let finish = heard.heard()[3].finish.clone().unwrap_or_default();
+    let finish = recorded_events.recorded_events()[3].finish.clone().unwrap_or_default();
     assert_eq!(finish.error_type.as_deref(), Some("ExecTimeoutError"));
     assert_eq!(finish.error_code, Some("exec_timeout"));
     Ok(session.delete().await?)

@@ -296,9 +296,9 @@ async fn says_where_an_archive_does_not_fit(context: Context) -> Outcome {
         let archive = tar(&[(member, b"x")])?;
         let failed = error(session.compat().hydrate_workspace(archive).await)?;
         assert_eq!(failed.class(), Some(ErrorClass::WorkspaceArchiveWriteError));
-        let told = |key: &str| failed.context()[key].as_str().unwrap_or_default().to_owned();
-        let told = (told("path"), told("member"), told("reason"));
-        assert_eq!(told, (root.clone(), member.to_owned(), reason.to_owned()));
+        let reported = |key: &str| failed.context()[key].as_str().unwrap_or_default().to_owned();
+        let reported = (reported("path"), reported("member"), reported("reason"));
+        assert_eq!(reported, (root.clone(), member.to_owned(), reason.to_owned()));
     }
     Ok(session.delete().await?)
 }
@@ -317,6 +317,6 @@ async fn patches_what_a_link_leads_to_and_loses_nothing(context: Context) -> Out
     let failed = error(tools.apply_patch(&patch("*** Update File: p\n@@\n-a\n+b")).await)?;
     assert_eq!(failed.class(), Some(ErrorClass::WorkspaceArchiveReadError));
     let place = format!("{}/p", session.root());
-    assert_eq!(failed.context()["path"], place.as_str(), "the whole path is told");
+    assert_eq!(failed.context()["path"], place.as_str(), "the whole path is reported");
     Ok(session.delete().await?)
 }

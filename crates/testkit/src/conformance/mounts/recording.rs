@@ -19,28 +19,28 @@ pub(super) const BROKEN: &str = "broken";
 #[derive(Debug)]
 pub(super) struct Recording {
     inner: Arc<dyn Backend>,
-    asked: Mutex<Vec<Asked>>,
+    recorded_calls: Mutex<Vec<RecordedCall>>,
 }
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Asked {
+pub(super) enum RecordedCall {
     Mount(HostMount),
     Unmount(String),
 }
 
 impl Recording {
     pub(super) fn new(inner: &Arc<dyn Backend>) -> Arc<Self> {
-        Arc::new(Self { inner: Arc::clone(inner), asked: Mutex::default() })
+        Arc::new(Self { inner: Arc::clone(inner), recorded_calls: Mutex::default() })
     }
 
     /// Everything that was asked for since the last time.
-    pub(super) fn asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn recorded_calls(&self) -> Vec<RecordedCall> {
+        std::mem::take(&mut *self.recorded_calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn note(&self, asked: Asked) {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
+    fn note(&self, recorded_calls: RecordedCall) {
+        self.recorded_calls.lock().unwrap_or_else(PoisonError::into_inner).push(recorded_calls);
     }
 }
 
@@ -52,12 +52,12 @@ impl HostMounts for Recording {
             let key = source["keys"]["secret_access_key"].as_str().unwrap_or_default();
             Error::new(ErrorKind::Io, format!("the store does not know the key {key}"))
         });
-        self.note(Asked::Mount(mount));
+        self.note(RecordedCall::Mount(mount));
         refused.map_or(Ok(()), Err)
     }
 
     async fn unmount(&self, _: &SessionFolder, path: &str, _: Duration) -> Result<()> {
-        self.note(Asked::Unmount(path.to_owned()));
+        self.note(RecordedCall::Unmount(path.to_owned()));
         Ok(())
     }
 

@@ -14,9 +14,9 @@ use bastide::{CreateOptions, Store};
 use crate::suite::{Context, Outcome, TrialError};
 
 /// Numbers that look random, the same for the same seed.
-struct Random(u64);
+struct Rng(u64);
 
-impl Random {
+impl Rng {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -47,7 +47,7 @@ impl Random {
 }
 
 /// Makes a tree.
-fn grow(random: &mut Random, top: &Path) -> Result<(), TrialError> {
+fn grow(random: &mut Rng, top: &Path) -> Result<(), TrialError> {
     let mut folders = vec![top.to_owned()];
     let mut files: Vec<PathBuf> = Vec::new();
     for _ in 0..random.below(14) {
@@ -119,7 +119,7 @@ fn grow(random: &mut Random, top: &Path) -> Result<(), TrialError> {
 
 /// What can be seen of an entry.
 #[derive(Debug, PartialEq, Eq)]
-struct Looks {
+struct EntryState {
     mode: u32,
     owner: (u32, u32),
     size: u64,
@@ -131,7 +131,7 @@ struct Looks {
     same_as: PathBuf,
 }
 
-fn look(top: &Path) -> Result<BTreeMap<PathBuf, Looks>, TrialError> {
+fn read_entries(top: &Path) -> Result<BTreeMap<PathBuf, EntryState>, TrialError> {
     let mut found = BTreeMap::new();
     let mut first: BTreeMap<u64, PathBuf> = BTreeMap::new();
     let mut open = vec![top.to_owned()];
@@ -161,7 +161,7 @@ fn look(top: &Path) -> Result<BTreeMap<PathBuf, Looks>, TrialError> {
             true => first.entry(seen.ino()).or_insert_with(|| below.clone()).clone(),
             false => below.clone(),
         };
-        let looks = Looks {
+        let looks = EntryState {
             mode: seen.mode(),
             owner: (seen.uid(), seen.gid()),
             size,
@@ -195,7 +195,7 @@ pub(super) async fn restores_trees_as_they_were(context: Context) -> Outcome {
     /// How many trees are saved at once.
     const TOGETHER: usize = 50;
     let seed = u64::from(std::process::id()) << 20 | 0x9e37_79b9;
-    let mut random = Random(seed);
+    let mut random = Rng(seed);
     let folder = tempfile::tempdir()?;
     // Where nothing waits for a disk, if there is such a place.
     let memory = Path::new("/dev/shm");
@@ -220,7 +220,7 @@ pub(super) async fn restores_trees_as_they_were(context: Context) -> Outcome {
         }
         from.snapshots(&store).save("trees", None).await?;
         to.snapshots(&store).restore("trees", None).await?;
-        let (want, got) = (look(source)?, look(target)?);
+        let (want, got) = (read_entries(source)?, read_entries(target)?);
         for (path, looks) in &want {
             assert_eq!(got.get(path), Some(looks), "{path:?}, seed {seed}, round {round}");
         }

@@ -65,7 +65,7 @@ impl<'a> Mapper<'a> {
         Ok(Self { session, pipes })
     }
 
-    async fn tell(&self, order: &str) -> Outcome {
+    async fn send_order(&self, order: &str) -> Outcome {
         let pipes = &self.pipes;
         let line = format!("printf %s '{order}' > {pipes}/in && cat {pipes}/out");
         assert_eq!(say(self.session, &line).await?, "done\n");
@@ -91,21 +91,21 @@ pub(super) async fn saves_what_is_written_through_a_mapping(context: Context) ->
     let session = context.session_with(&with_probe(Default::default())?).await?;
     say(&session, "for f in data other; do head -c 5000 /dev/zero | tr '\\0' a > $f; done").await?;
     let mapper = Mapper::start(&session, "data").await?;
-    mapper.tell("b").await?;
+    mapper.send_order("b").await?;
     // Younger than the store: once it counts as unchanged, so would the other by its times alone.
     say(&session, "echo later >> other").await?;
     until_read(&store, &session, 1, "b").await?;
     assert_eq!(first_of(&context, &store, "b", "data").await?, "b");
     // The page is dirty already: this store changes no time.
-    mapper.tell("c").await?;
+    mapper.send_order("c").await?;
     session.snapshots(&store).save("c", None).await?;
     assert_eq!(first_of(&context, &store, "c", "data").await?, "c");
-    mapper.tell("-").await?;
+    mapper.send_order("-").await?;
     until_read(&store, &session, 0, "still-c").await?;
     // A mapping that comes after the file was taken for unchanged.
-    mapper.tell("+").await?;
+    mapper.send_order("+").await?;
     for letter in ["d", "e"] {
-        mapper.tell(letter).await?;
+        mapper.send_order(letter).await?;
         session.snapshots(&store).save(letter, None).await?;
         assert_eq!(first_of(&context, &store, letter, "data").await?, letter);
     }

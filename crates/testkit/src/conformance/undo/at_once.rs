@@ -4,7 +4,7 @@ use bastide::model::Manifest;
 use bastide::{ErrorKind, PointKind};
 use futures::future::join_all;
 
-use super::{Eye, journaled};
+use super::{Fingerprinter, journaled};
 use crate::suite::{Context, Outcome, TrialError, say, sh};
 
 /// What may become of something that others do not leave room for: one clear refusal.
@@ -21,10 +21,10 @@ fn allowed<T>(what: &str, result: bastide::Result<T>) -> Result<Option<T>, Trial
 }
 
 pub(super) async fn several_at_once_leave_one_history(context: Context) -> Outcome {
-    let eye = Eye::open()?;
+    let eye = Fingerprinter::open()?;
     let client = context.client();
     let session = journaled(&context, &Manifest::default()).await?;
-    let empty = eye.see(&session).await?;
+    let empty = eye.fingerprint_of(&session).await?;
     for round in 0..context.count(20) {
         let line = |number: usize| format!("echo {number} > r{round}n{number}; mkdir -p d{number}");
         let commands = join_all((0..4).map(|number| session.exec(sh(&line(number)))));
@@ -61,6 +61,6 @@ pub(super) async fn several_at_once_leave_one_history(context: Context) -> Outco
     let is_step = |point: &&bastide::Point| point.kind == PointKind::Command && !point.aside;
     let steps = log.points.iter().take(log.applied).filter(is_step).count();
     session.journal().undo(steps).await?;
-    assert_eq!(eye.see(&session).await?, empty, "everything can be taken back");
+    assert_eq!(eye.fingerprint_of(&session).await?, empty, "everything can be taken back");
     Ok(session.delete().await?)
 }

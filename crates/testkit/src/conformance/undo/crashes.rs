@@ -6,8 +6,8 @@ use bastide::model::Manifest;
 use bastide::{Client, CreateOptions, JournalOptions, PointKind, Rung, Session, SessionId};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Eye, SOON};
-use crate::suite::{Context, Outcome, TrialError, say, skip, unswept};
+use super::{Fingerprinter, SOON};
+use crate::suite::{Context, Outcome, TrialError, block_sweeps, say, skip};
 
 /// Who is killed.
 #[derive(Debug, Clone, Copy)]
@@ -84,11 +84,11 @@ const CHANGE: &str = "for n in $(seq 1 2 100); do echo changed > top$n; rm d/f$n
 
 /// Whatever the guest or the warden does when it ends, the workspace is what it was before, or after.
 pub(super) async fn is_before_or_after_when_its_processes_are_killed(context: Context) -> Outcome {
-    let _unswept = unswept().await;
-    let eye = Eye::open()?;
+    let _unswept = block_sweeps().await;
+    let eye = Fingerprinter::open()?;
     let client = context.client();
     let options =
-        || CreateOptions::default().untied().journal(JournalOptions::default().commands());
+        || CreateOptions::default().detached().journal(JournalOptions::default().commands());
     let mut session = client.create(&Manifest::default(), options()).await?;
     let id = session.id().clone();
     say(&session, "mkdir -p d; for n in $(seq 100); do echo $n > d/f$n; echo $n > top$n; done")
@@ -98,21 +98,21 @@ pub(super) async fn is_before_or_after_when_its_processes_are_killed(context: Co
         return Err(skip("the guest is no process of this host"));
     }
     for round in 0..context.count(100) {
-        let before = eye.see(&session).await?;
+        let before = eye.fingerprint_of(&session).await?;
         say(&session, CHANGE).await?;
-        let after = eye.see(&session).await?;
+        let after = eye.fingerprint_of(&session).await?;
         let (resumed, undone) =
             killed_in((&client, session), round, async |session| session.journal().undo(1).await)
                 .await?;
         session = resumed;
-        let now = eye.see(&session).await?;
+        let now = eye.fingerprint_of(&session).await?;
         assert!(now == before || now == after, "round {round}: neither of both ({undone:?})");
         // The journal is whole, and knows which of both it is.
         let log = client.log(&id)?;
         assert_eq!(log.applied == log.points.len(), now == after, "round {round}: {undone:?}");
         if now == after {
             session.journal().undo(1).await?;
-            assert_eq!(eye.see(&session).await?, before, "round {round}");
+            assert_eq!(eye.fingerprint_of(&session).await?, before, "round {round}");
         }
     }
     // What changes nothing changes nothing, and what takes something over does so or does not.
@@ -120,20 +120,23 @@ pub(super) async fn is_before_or_after_when_its_processes_are_killed(context: Co
     let fork = forks.pop().ok_or("there is no fork")?;
     say(&fork, "echo fork > from-fork; rm d/f2").await?;
     for round in 0..context.count(100) {
-        let before = eye.see(&session).await?;
+        let before = eye.fingerprint_of(&session).await?;
         let (resumed, made) = killed_in((&client, session), round, async |session| {
             session.journal().checkpoint(None).await
         })
         .await?;
-        assert_eq!(eye.see(&resumed).await?, before, "round {round}: {made:?}");
+        assert_eq!(eye.fingerprint_of(&resumed).await?, before, "round {round}: {made:?}");
         let (resumed, forked) = killed_in((&client, resumed), round, async |session| {
             client.fork(session, 1, None).await
         })
         .await?;
-        assert_eq!(eye.see(&resumed).await?, before, "round {round}");
+        assert_eq!(eye.fingerprint_of(&resumed).await?, before, "round {round}");
         for fork in forked.unwrap_or_default() {
             let has_ids = fork.receipt().rung != Rung::Landlock;
-            assert!(eye.see(&fork).await? == before || !has_ids, "round {round}: the fork");
+            assert!(
+                eye.fingerprint_of(&fork).await? == before || !has_ids,
+                "round {round}: the fork"
+            );
             client.delete(&fork.id().clone()).await?;
         }
         let (resumed, merged) = killed_in((&client, resumed), round, async |session| {
@@ -152,7 +155,7 @@ pub(super) async fn is_before_or_after_when_its_processes_are_killed(context: Co
             }
             false => assert!(merged.is_err(), "round {round}"),
         }
-        assert_eq!(eye.see(&session).await?, before, "round {round}: {merged:?}");
+        assert_eq!(eye.fingerprint_of(&session).await?, before, "round {round}: {merged:?}");
     }
     client.delete(&fork.id().clone()).await?;
     drop(session);

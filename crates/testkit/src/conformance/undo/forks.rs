@@ -3,11 +3,11 @@
 use bastide::model::Manifest;
 use bastide::{Command, OutputEvent, Rung};
 
-use super::{Eye, PROJECT};
+use super::{Fingerprinter, PROJECT};
 use crate::suite::{Context, Outcome, say};
 
 pub(super) async fn t8_a_fork_has_every_byte_written_before_it(context: Context) -> Outcome {
-    let eye = Eye::open()?;
+    let eye = Fingerprinter::open()?;
     let client = context.client();
     let mut manifest = Manifest::default();
     let value = bastide::model::environment::Variable::Plain("seen".to_owned());
@@ -18,12 +18,15 @@ pub(super) async fn t8_a_fork_has_every_byte_written_before_it(context: Context)
     let line = "exec 3> open; n=0; while [ $n -lt 3000 ]; do n=$((n+1)); echo line $n >&3; done; echo ready; sleep 7131";
     let mut writer = session.spawn(Command::shell(line)).await?;
     assert!(matches!(writer.next().await?, OutputEvent::Stdout(_)), "it says that it has written");
-    let before = eye.see(&session).await?;
+    let before = eye.fingerprint_of(&session).await?;
     let mut forks = client.fork(&session, 1, None).await?;
     let fork = forks.pop().ok_or("there is no fork")?;
     // Where each session has one id of its own, nothing belongs to anybody else.
     let has_ids = session.receipt().rung != Rung::Landlock;
-    assert!(eye.see(&fork).await? == before || !has_ids, "the fork is what the session was");
+    assert!(
+        eye.fingerprint_of(&fork).await? == before || !has_ids,
+        "the fork is what the session was"
+    );
     assert_eq!(
         say(&fork, "wc -l < open; echo $FORKED").await?.split_whitespace().collect::<Vec<_>>(),
         ["3000", "seen"]
@@ -35,7 +38,7 @@ pub(super) async fn t8_a_fork_has_every_byte_written_before_it(context: Context)
     // The process of the session goes on.
     assert!(session.processes().await?.iter().any(|one| one.exit.is_none()));
     say(&fork, "rm -rf src; echo fork > only").await?;
-    assert_eq!(eye.see(&session).await?, before, "what a fork does stays there");
+    assert_eq!(eye.fingerprint_of(&session).await?, before, "what a fork does stays there");
     drop(writer);
     fork.delete().await?;
     Ok(session.delete().await?)
@@ -98,7 +101,7 @@ pub(super) async fn checkpoints_are_of_one_instant(context: Context) -> Outcome 
 }
 
 pub(super) async fn merges_what_a_fork_changed(context: Context) -> Outcome {
-    let eye = Eye::open()?;
+    let eye = Fingerprinter::open()?;
     let client = context.client();
     let session = context.session().await?;
     say(
@@ -114,7 +117,7 @@ pub(super) async fn merges_what_a_fork_changed(context: Context) -> Outcome {
     )
     .await?;
     say(&session, "sed -i 's/^17$/seventeen/' text; sed -i 's/^5$/session/' same; printf '\\0\\3' > binary; rm kept; rm -r folder").await?;
-    let before = eye.see(&session).await?;
+    let before = eye.fingerprint_of(&session).await?;
     let merged = session.journal().merge(&fork).await?;
     assert_eq!(merged.merged, ["text"]);
     let beside = |name: &str| Some(format!("{name}.fork-{}", fork.id()));
@@ -134,7 +137,7 @@ pub(super) async fn merges_what_a_fork_changed(context: Context) -> Outcome {
     assert_eq!(&session.files().read(&binary).await?[..], b"\0\x02");
     // It can be taken back, and what was in the fork is still there.
     session.journal().undo(1).await?;
-    assert_eq!(eye.see(&session).await?, before);
+    assert_eq!(eye.fingerprint_of(&session).await?, before);
     assert_eq!(say(&fork, "cat new; sed -n 5p same").await?, "new\nfork\n");
     fork.delete().await?;
     Ok(session.delete().await?)

@@ -15,9 +15,9 @@ const LONGEST: usize = 150;
 type Files = BTreeMap<String, String>;
 
 /// Numbers that are the same every time.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, limit: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -26,7 +26,7 @@ impl Dice {
 }
 
 /// A command, and what it makes of the files.
-fn command(dice: &mut Dice, step: usize, files: &mut Files) -> String {
+fn command(dice: &mut Rng, step: usize, files: &mut Files) -> String {
     let name = format!("d{}/f{}", dice.below(3), dice.below(4));
     let some = files.keys().nth(dice.below(files.len().max(1))).cloned();
     match (dice.below(6), some) {
@@ -88,7 +88,7 @@ impl Model {
 pub(super) async fn goes_wherever_a_model_in_memory_goes(context: Context) -> Outcome {
     // Two or three minutes for a thousand: that is for those who have the time.
     let steps = if context.full { 1_000 } else { 200 };
-    let mut dice = Dice(steps as u64);
+    let mut dice = Rng(steps as u64);
     let client = context.client();
     let session = journaled(&context, &Manifest::default()).await?;
     say(&session, "mkdir d0 d1 d2").await?;

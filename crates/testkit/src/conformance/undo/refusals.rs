@@ -60,6 +60,11 @@ pub(super) async fn says_what_is_wrong_with_a_point(context: Context) -> Outcome
         &["begin"],
     )?;
     refused(
+        session.journal().diff(Some("green..red"), Some("missing")).await,
+        ErrorKind::NotFound,
+        &["missing", "green", "red"],
+    )?;
+    refused(
         session.journal().restore_path("missing", "green").await,
         ErrorKind::NotFound,
         &["missing", "green"],

@@ -13,11 +13,11 @@ const READER: &str = "sh -c 'echo up; exec cat > typed'";
 
 /// Waits until the shell asks for the next line.
 async fn prompted(shell: &mut Process) -> Result<(), TrialError> {
-    heard(shell, PROMPT).await
+    wait_for_output(shell, PROMPT).await
 }
 
 /// Waits until what is said ends with this.
-async fn heard(shell: &mut Process, ending: &str) -> Result<(), TrialError> {
+async fn wait_for_output(shell: &mut Process, ending: &str) -> Result<(), TrialError> {
     let mut said = String::new();
     while !said.ends_with(ending) {
         match tokio::time::timeout(SOON, shell.next()).await?? {
@@ -44,7 +44,7 @@ pub(super) async fn makes_points_of_lines_on_a_terminal(context: Context) -> Out
     prompted(&mut shell).await?;
     // What a program reads is no line of the shell's.
     shell.write(format!("{READER}\r").into_bytes()).await?;
-    heard(&mut shell, "\nup\r\n").await?;
+    wait_for_output(&mut shell, "\nup\r\n").await?;
     shell.write(&b"for the program\r"[..]).await?;
     shell.write(&b"\x04"[..]).await?;
     prompted(&mut shell).await?;

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::time::{Duration, Instant};
 
 /// How long anything may take here that is not to be waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connects to a place by its name, and says what it is greeted with; or the error.
 pub(super) fn dial(host: &str, port: &str) -> Vec<String> {
@@ -13,9 +13,9 @@ pub(super) fn dial(host: &str, port: &str) -> Vec<String> {
         let addresses = format!("{host}:{port}").to_socket_addrs()?;
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for address in addresses {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
+            match TcpStream::connect_timeout(&address, TIMEOUT) {
                 Ok(mut stream) => {
-                    stream.set_read_timeout(Some(PATIENCE))?;
+                    stream.set_read_timeout(Some(TIMEOUT))?;
                     let mut greeting = [0; 64];
                     let count = stream.read(&mut greeting)?;
                     return Ok(String::from_utf8_lossy(&greeting[..count]).into_owned());
@@ -37,8 +37,8 @@ pub(super) fn talk(host: &str, port: &str, text: &str) -> Vec<String> {
     let said = || -> io::Result<String> {
         let address = format!("{host}:{port}").to_socket_addrs()?.next();
         let address = address.ok_or(io::ErrorKind::NotFound)?;
-        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         stream.write_all(text.as_bytes())?;
         let mut line = String::new();
         io::BufReader::new(stream).read_line(&mut line)?;
@@ -91,11 +91,11 @@ pub(super) fn datagram(address: &str) -> io::Result<Vec<String>> {
         false => ([0_u16; 8], 0).into(),
     };
     let socket = UdpSocket::bind(any)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     let sent = socket.connect(address).and_then(|()| socket.send(b"bastide-canary"));
     let mut answer = [0; 64];
-    let heard = sent.and_then(|_| socket.recv(&mut answer));
-    Ok(vec![match heard {
+    let received = sent.and_then(|_| socket.recv(&mut answer));
+    Ok(vec![match received {
         Ok(count) => format!("heard {count} bytes"),
         Err(error) => outcome(&error),
     }])
@@ -104,7 +104,7 @@ pub(super) fn datagram(address: &str) -> io::Result<Vec<String>> {
 /// Asks a name server for the address of a name, and says the code of its answer.
 pub(super) fn ask_name(server: &str, name: &str) -> io::Result<Vec<String>> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     socket.send_to(&question(name), format!("{server}:53"))?;
     let mut answer = [0; 512];
     let (count, from) = socket.recv_from(&mut answer)?;

@@ -352,16 +352,16 @@ fn fork_one() -> bool {
 /// Forks without end, in every process that comes of it; says once that there is no room for more.
 pub(super) fn storm() -> ! {
     let first = rustix::process::getpid();
-    let mut told = false;
+    let mut reported = false;
     loop {
         // SAFETY: a probe has one thread, and the child does nothing but the same.
         let pid = unsafe { libc::fork() };
         if pid < 0 {
-            if !told && rustix::process::getpid() == first {
+            if !reported && rustix::process::getpid() == first {
                 // Where nobody listens any more there is nobody to tell.
                 drop(io::stdout().write_all(b"full\n"));
             }
-            told = true;
+            reported = true;
             // As soon as one of them dies another one takes its place, and others on this machine get their turn.
             std::thread::park_timeout(std::time::Duration::from_millis(2));
         }

@@ -56,7 +56,7 @@ enum ArchiveItem {
 
 impl Job {
     /// Judges every member, and gets ready to read them again.
-    pub(super) async fn judge(self) -> Result<Plan> {
+    pub(super) async fn check_members(self) -> Result<Plan> {
         let (sender, chunks) = mpsc::channel(AHEAD);
         let (judged, verdict) = oneshot::channel();
         // It ends when nobody takes its pieces any more.
@@ -135,18 +135,18 @@ struct InFlight {
     steps: Mutex<VecDeque<(u64, StepName)>>,
     fewer: Notify,
     /// When one of us last said something, if the guest has anything to do.
-    last_word: Mutex<Option<Instant>>,
+    last_message: Mutex<Option<Instant>>,
     /// Whether only the guest has still something to say.
     is_all_sent: AtomicBool,
 }
 
 impl Plan {
     /// Has the guest make everything.
-    pub(super) async fn carry_out(mut self, stream: Stream) -> Result<()> {
+    pub(super) async fn execute(mut self, stream: Stream) -> Result<()> {
         let Stream { mut to_guest, mut from_guest, .. } = stream;
-        let way = InFlight::default();
-        let sending = send(&mut self.chunks, &mut to_guest, &way);
-        let listening = listen(&mut from_guest, &way);
+        let in_flight = InFlight::default();
+        let sending = send(&mut self.chunks, &mut to_guest, &in_flight);
+        let listening = listen(&mut from_guest, &in_flight);
         tokio::pin!(sending, listening);
         // Whichever ends first: a guest that fails says why before it stops listening.
         tokio::select! {
@@ -174,7 +174,7 @@ enum SendEnd {
 async fn send(
     chunks: &mut mpsc::Receiver<ArchiveItem>,
     to_guest: &mut Sender,
-    way: &InFlight,
+    in_flight: &InFlight,
 ) -> Result<SendEnd> {
     let mut number = 0;
     loop {
@@ -188,33 +188,33 @@ async fn send(
         };
         match chunk {
             Some(ArchiveItem::Entry(entry, step)) => {
-                way.sent();
-                while way.lock().len() >= ON_THE_WAY {
+                in_flight.sent();
+                while in_flight.lock().len() >= ON_THE_WAY {
                     to_guest.flush().await?;
-                    let fewer = tokio::time::timeout(SILENCE, way.fewer.notified()).await;
+                    let fewer = tokio::time::timeout(SILENCE, in_flight.fewer.notified()).await;
                     fewer.map_err(|_| agent_lost("the guest makes no more files"))?;
                 }
-                way.lock().push_back((number, step));
+                in_flight.lock().push_back((number, step));
                 number += 1;
                 to_guest.queue_item(&PutItem::Entry(entry)).await?;
             }
             Some(ArchiveItem::Data(data)) => {
-                way.sent();
+                in_flight.sent();
                 input(to_guest, data).await?;
             }
             Some(ArchiveItem::FileEnd) => to_guest.queue_input_end().await?,
             Some(ArchiveItem::Damaged(error)) => {
-                way.sent_all();
+                in_flight.sent_all();
                 to_guest.item(&PutItem::Abort).await?;
                 return Ok(SendEnd::Until(error));
             }
             Some(ArchiveItem::Failed(error)) => {
-                way.sent_all();
+                in_flight.sent_all();
                 to_guest.input_end().await?;
                 return Ok(SendEnd::Until(error));
             }
             None => {
-                way.sent_all();
+                in_flight.sent_all();
                 to_guest.input_end().await?;
                 return Ok(SendEnd::All);
             }
@@ -222,12 +222,12 @@ async fn send(
     }
 }
 
-async fn listen(from_guest: &mut Receiver, way: &InFlight) -> Result<()> {
+async fn listen(from_guest: &mut Receiver, in_flight: &InFlight) -> Result<()> {
     let mut obstacle = None;
     loop {
         let Ok(incoming) = tokio::time::timeout(SILENCE, from_guest.next()).await else {
             // An archive may take long to read; a guest that has something to do may not.
-            match way.is_overdue() {
+            match in_flight.is_overdue() {
                 true => return Err(agent_lost("the guest was silent while it made files")),
                 false => continue,
             }
@@ -235,15 +235,15 @@ async fn listen(from_guest: &mut Receiver, way: &InFlight) -> Result<()> {
         match incoming? {
             Incoming::Item(item) => match decode(&item)? {
                 PutMessage::Progress { made } => {
-                    way.made(made);
-                    way.replied();
+                    in_flight.made(made);
+                    in_flight.replied();
                 }
                 PutMessage::Obstacle(met) => obstacle = Some(met),
                 _ => return Err(broken("an unknown word about a tree")),
             },
             Incoming::End(End::Done) => return Ok(()),
             Incoming::End(End::Failed(fault)) => {
-                let refused_step = obstacle.and_then(|obstacle| way.refuse(obstacle));
+                let refused_step = obstacle.and_then(|obstacle| in_flight.refuse(obstacle));
                 return Err(refused_step.unwrap_or_else(|| refused(fault)));
             }
             _ => return Err(broken("not the end of a tree")),
@@ -257,13 +257,13 @@ impl InFlight {
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn last_word(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.last_word.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_message(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.last_message.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The guest has something to do.
     fn sent(&self) {
-        *self.last_word() = Some(Instant::now());
+        *self.last_message() = Some(Instant::now());
     }
 
     /// The guest has only the rest to do.
@@ -275,11 +275,11 @@ impl InFlight {
     /// The guest said something. It has still to do what was sent before we heard it.
     fn replied(&self) {
         let is_idle = self.lock().is_empty() && !self.is_all_sent.load(Ordering::Relaxed);
-        *self.last_word() = (!is_idle).then(Instant::now);
+        *self.last_message() = (!is_idle).then(Instant::now);
     }
 
     fn is_overdue(&self) -> bool {
-        self.last_word().is_some_and(|since| since.elapsed() >= SILENCE)
+        self.last_message().is_some_and(|since| since.elapsed() >= SILENCE)
     }
 
     /// So many members are made.

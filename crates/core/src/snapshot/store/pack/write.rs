@@ -33,7 +33,7 @@ struct PackState {
 }
 
 /// What a thread needs to compress.
-pub(crate) struct Scratch {
+pub(crate) struct CompressBuffers {
     compressor: zstd::bulk::Compressor<'static>,
     compressed: Vec<u8>,
     check: Vec<u8>,
@@ -41,13 +41,13 @@ pub(crate) struct Scratch {
     pub(crate) input: Vec<u8>,
 }
 
-impl std::fmt::Debug for Scratch {
+impl std::fmt::Debug for CompressBuffers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Scratch").finish_non_exhaustive()
     }
 }
 
-impl Scratch {
+impl CompressBuffers {
     pub(crate) fn new() -> Result<Self> {
         let compressor = zstd::bulk::Compressor::new(LEVEL).map_err(|error| {
             Error::new(ErrorKind::Internal, "cannot compress anything").with_source(error)
@@ -102,7 +102,7 @@ impl OpenPack {
         &self,
         raw: &[u8],
         chunks: Vec<(ChunkId, u32)>,
-        scratch: &mut Scratch,
+        scratch: &mut CompressBuffers,
     ) -> Result<u64> {
         let compressed = scratch.compress(raw, chunks.len() == 1);
         let bytes = compressed.unwrap_or(raw);

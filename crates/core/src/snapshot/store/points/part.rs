@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use bastide_proto::tree::TreeSum;
+use bastide_proto::tree::TreeChecksum;
 
 use super::OpenPoint;
 use super::file_tree::{FileTree, Node, TreePath};
@@ -68,9 +68,9 @@ pub(super) async fn send_difference(
 
 /// What makes room for something else: everything that does not stay. Whatever somebody else put there or changed
 /// meanwhile is not in the sum, so that it is not lost.
-fn replaced(from: &FileTree, kept: &[Vec<u8>]) -> TreeSum {
+fn replaced(from: &FileTree, kept: &[Vec<u8>]) -> TreeChecksum {
     let kept: HashSet<&[u8]> = kept.iter().map(Vec::as_slice).collect();
-    let mut sum = TreeSum::default();
+    let mut sum = TreeChecksum::default();
     let mut stays: Option<&TreePath> = None;
     for (path, node) in &from.0 {
         if path.is_empty() || stays.is_some_and(|top| path.starts_with(top)) {
@@ -94,7 +94,7 @@ async fn send(
     to: &OpenPoint,
     entries: Vec<Entry>,
     kept: Vec<Vec<u8>>,
-    replaced: Option<TreeSum>,
+    replaced: Option<TreeChecksum>,
 ) -> Result<()> {
     let size = |entry: &Entry| match &entry.kind {
         Kind::File { size, .. } => *size,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
-use bastide_proto::GuestRoute;
+use bastide_proto::UnresolvedPath;
 use bastide_proto::files::{Change, ChangedPath};
 use bastide_proto::tree::HIDDEN_PREFIX;
 use rustix::fs::inotify::{ReadFlags, WatchFlags, add_watch, remove_watch};
@@ -13,7 +13,8 @@ use serde_bytes::ByteBuf;
 
 use super::Event;
 use crate::server::beneath::{
-    FileIdentity, Leaf, PathError, Roots, held_path, names as names_in, stat_at, stat_held,
+    FileIdentity, PathError, Roots, TrailingSymlink, held_path, names as names_in, stat_at,
+    stat_held,
 };
 use crate::server::files::some_entries;
 
@@ -56,10 +57,10 @@ impl Tree {
     pub(crate) fn begin(
         roots: &Roots,
         queue: OwnedFd,
-        path: &GuestRoute,
+        path: &UnresolvedPath,
         recursive: bool,
     ) -> Result<(Self, Vec<Change>), PathError> {
-        let opened = roots.open_at(path, OFlags::PATH, Leaf::Target)?;
+        let opened = roots.open_at(path, OFlags::PATH, TrailingSymlink::Target)?;
         let failed = |errno| opened.failed(errno);
         let node = stat_held(&opened.file).map_err(failed)?;
         let top = add_watch(&queue, held_path(&opened.file), WANTED).map_err(failed)?;
