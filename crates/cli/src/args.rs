@@ -57,46 +57,88 @@ pub(crate) struct Args {
     pub(crate) task: Task,
 }
 
+/// What can be done. The first line about each stands here as well, because only the options of the one that is
+/// called are built: building all of them takes as long as starting the program.
 #[derive(Debug, clap::Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Task {
+    /// Write a manifest to start from
     Init(InitArgs),
+    /// Run a command in a new session, then remove the session
     Run(RunArgs),
+    /// Hand a coding agent a folder, and collect what it does
     Agent(AgentArgs),
+    /// Make a session that stays until it is removed, and print its id
     Create(CreateArgs),
+    /// Run a command in a session
     Exec(ExecArgs),
+    /// Open a shell in a session
     Shell(ShellArgs),
+    /// List the processes of a session
     Ps(PsArgs),
+    /// Listen to a process, and write to it
     Attach(AttachArgs),
+    /// Send a signal to a process
     Kill(KillArgs),
+    /// Copy files and folders between this machine and sessions
     Cp(CpArgs),
+    /// Look at and change the files of a session
     Files(FilesArgs),
+    /// List sessions
     Ls(LsArgs),
+    /// Show everything that is known about a session
     Inspect(InspectArgs),
+    /// Show what happened in a session, also after its end
     Events(EventsArgs),
+    /// Check and prove what is on record
     Audit(AuditArgs),
+    /// Publish a port of a session on this machine, and print its address
     Port(PortArgs),
+    /// List the mounts of a session, and which credentials commands can see
     Mounts(MountsArgs),
+    /// Show or change when a running session ends by itself
     Lease(LeaseArgs),
+    /// Show what running sessions use: processors, memory, bytes read and written
     Stats(StatsArgs),
+    /// Look at the network of a session, and change its policy
     Net(NetArgs),
+    /// Save sessions and end everything that runs in them
     Stop(StopArgs),
+    /// Go on with a session that was stopped, or that ended
     Resume(ResumeArgs),
+    /// Remove sessions, with everything that runs and lies in them
     Rm(RmArgs),
+    /// Keep workspaces, and bring them back
     Snapshot(SnapshotArgs),
+    /// Make a point of a session's workspace, to come back to
     Checkpoint(CheckpointArgs),
+    /// List the points of a session: checkpoints, and with `--journal` every command
     Log(LogArgs),
+    /// Show what is different between two points of a session, or between a point and now
     Diff(DiffArgs),
+    /// Make the workspace of a session what it was before its last command
     Undo(UndoArgs),
+    /// Take the last undo of a session back
     Redo(RedoArgs),
+    /// Make a file or folder of a session what it was at a point
     Restore(RestoreArgs),
+    /// Make sessions that begin with the files and the environment of another
     Fork(ForkArgs),
+    /// Take over what was changed in a fork of a session
     Merge(MergeArgs),
+    /// Find the command of a session that broke a test
     Bisect(BisectArgs),
+    /// Clear away what was left behind
     Sweep(SweepArgs),
+    /// Ask Docker's sbx, and keep secrets for every sandbox of this machine
     Sbx(SbxTaskArgs),
+    /// Print what a Kubernetes cluster needs for sessions
     Kubernetes(KubernetesTaskArgs),
+    /// Say what this machine can enforce
     Doctor(DoctorArgs),
+    /// Print what makes a shell complete our commands
     Completions(CompletionsArgs),
+    /// Print the manual page
     Man(ManArgs),
 }
 

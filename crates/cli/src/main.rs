@@ -13,7 +13,9 @@ mod transfer;
 mod ui;
 
 use std::fs::File;
+use std::future::{Future, ready};
 use std::io;
+use std::pin::Pin;
 use std::process::ExitCode;
 
 use bastide::{Error, ErrorKind};
@@ -69,6 +71,19 @@ fn refuse(error: &clap::Error) -> ExitCode {
     Ui::new(true).failure(&Error::new(ErrorKind::InvalidInput, message))
 }
 
+/// What a task does.
+type Work<'a> = Pin<Box<dyn Future<Output = bastide::Result<ExitCode>> + 'a>>;
+
+/// Puts the future of one task on the heap. In a function of its own, and not inlined: otherwise every start
+/// touches a stack on which the largest of all tasks has room.
+#[inline(never)]
+fn boxed<'a, F>(task: impl FnOnce() -> F) -> Work<'a>
+where
+    F: Future<Output = bastide::Result<ExitCode>> + 'a,
+{
+    Box::pin(task())
+}
+
 impl Task {
     /// Whether a program reads what is printed.
     fn json(&self) -> bool {
@@ -113,47 +128,47 @@ impl Task {
         }
     }
 
-    async fn perform(self, ui: &mut Ui) -> bastide::Result<ExitCode> {
+    fn perform(self, ui: &mut Ui) -> Work<'_> {
         match self {
-            Self::Init(args) => commands::init::run(ui, &args),
-            Self::Run(args) => commands::run::run(ui, args).await,
-            Self::Agent(args) => commands::agent::run(ui, args).await,
-            Self::Sbx(args) => commands::sbx::run(ui, args).await,
-            Self::Kubernetes(args) => commands::kubernetes::run(ui, args).await,
-            Self::Create(args) => commands::create::run(ui, args).await,
-            Self::Exec(args) => commands::exec::run(ui, args).await,
-            Self::Shell(args) => commands::shell::run(ui, args).await,
-            Self::Ps(args) => commands::ps::run(ui, args).await,
-            Self::Attach(args) => commands::attach::run(ui, args).await,
-            Self::Kill(args) => commands::kill::run(ui, args).await,
-            Self::Cp(args) => commands::cp::run(ui, args).await,
-            Self::Files(args) => commands::files::run(ui, args).await,
-            Self::Ls(args) => commands::ls::run(ui, args).await,
-            Self::Inspect(args) => commands::inspect::run(ui, args).await,
-            Self::Events(args) => commands::events::run(ui, args).await,
-            Self::Audit(args) => commands::audit::run(ui, args),
-            Self::Mounts(args) => commands::mounts::run(ui, args).await,
-            Self::Net(args) => commands::net::run(ui, args).await,
-            Self::Port(args) => commands::port::run(ui, args).await,
-            Self::Stop(args) => commands::stop::run(ui, args).await,
-            Self::Resume(args) => commands::resume::run(ui, args).await,
-            Self::Rm(args) => commands::rm::run(ui, args).await,
-            Self::Snapshot(args) => commands::snapshot::run(ui, args).await,
-            Self::Checkpoint(args) => commands::checkpoint::run(ui, args).await,
-            Self::Log(args) => commands::log::run(ui, &args),
-            Self::Lease(args) => commands::lease::run(ui, args).await,
-            Self::Stats(args) => commands::stats::run(ui, args).await,
-            Self::Diff(args) => commands::diff::run(ui, args).await,
-            Self::Undo(args) => commands::undo::run(ui, args).await,
-            Self::Redo(args) => commands::redo::run(ui, args).await,
-            Self::Restore(args) => commands::restore::run(ui, args).await,
-            Self::Fork(args) => commands::fork::run(ui, args).await,
-            Self::Merge(args) => commands::merge::run(ui, args).await,
-            Self::Bisect(args) => commands::bisect::run(ui, args).await,
-            Self::Sweep(args) => commands::sweep::run(ui, args).await,
-            Self::Doctor(args) => commands::doctor::run(ui, args).await,
-            Self::Completions(args) => commands::docs::completions(ui, args),
-            Self::Man(args) => commands::docs::man(ui, &args),
+            Self::Init(args) => boxed(|| ready(commands::init::run(ui, &args))),
+            Self::Run(args) => boxed(|| commands::run::run(ui, args)),
+            Self::Agent(args) => boxed(|| commands::agent::run(ui, args)),
+            Self::Sbx(args) => boxed(|| commands::sbx::run(ui, args)),
+            Self::Kubernetes(args) => boxed(|| commands::kubernetes::run(ui, args)),
+            Self::Create(args) => boxed(|| commands::create::run(ui, args)),
+            Self::Exec(args) => boxed(|| commands::exec::run(ui, args)),
+            Self::Shell(args) => boxed(|| commands::shell::run(ui, args)),
+            Self::Ps(args) => boxed(|| commands::ps::run(ui, args)),
+            Self::Attach(args) => boxed(|| commands::attach::run(ui, args)),
+            Self::Kill(args) => boxed(|| commands::kill::run(ui, args)),
+            Self::Cp(args) => boxed(|| commands::cp::run(ui, args)),
+            Self::Files(args) => boxed(|| commands::files::run(ui, args)),
+            Self::Ls(args) => boxed(|| commands::ls::run(ui, args)),
+            Self::Inspect(args) => boxed(|| commands::inspect::run(ui, args)),
+            Self::Events(args) => boxed(|| commands::events::run(ui, args)),
+            Self::Audit(args) => boxed(|| ready(commands::audit::run(ui, args))),
+            Self::Mounts(args) => boxed(|| commands::mounts::run(ui, args)),
+            Self::Net(args) => boxed(|| commands::net::run(ui, args)),
+            Self::Port(args) => boxed(|| commands::port::run(ui, args)),
+            Self::Stop(args) => boxed(|| commands::stop::run(ui, args)),
+            Self::Resume(args) => boxed(|| commands::resume::run(ui, args)),
+            Self::Rm(args) => boxed(|| commands::rm::run(ui, args)),
+            Self::Snapshot(args) => boxed(|| commands::snapshot::run(ui, args)),
+            Self::Checkpoint(args) => boxed(|| commands::checkpoint::run(ui, args)),
+            Self::Log(args) => boxed(|| ready(commands::log::run(ui, &args))),
+            Self::Lease(args) => boxed(|| commands::lease::run(ui, args)),
+            Self::Stats(args) => boxed(|| commands::stats::run(ui, args)),
+            Self::Diff(args) => boxed(|| commands::diff::run(ui, args)),
+            Self::Undo(args) => boxed(|| commands::undo::run(ui, args)),
+            Self::Redo(args) => boxed(|| commands::redo::run(ui, args)),
+            Self::Restore(args) => boxed(|| commands::restore::run(ui, args)),
+            Self::Fork(args) => boxed(|| commands::fork::run(ui, args)),
+            Self::Merge(args) => boxed(|| commands::merge::run(ui, args)),
+            Self::Bisect(args) => boxed(|| commands::bisect::run(ui, args)),
+            Self::Sweep(args) => boxed(|| commands::sweep::run(ui, args)),
+            Self::Doctor(args) => boxed(|| commands::doctor::run(ui, args)),
+            Self::Completions(args) => boxed(|| ready(commands::docs::completions(ui, args))),
+            Self::Man(args) => boxed(|| ready(commands::docs::man(ui, &args))),
         }
     }
 }
