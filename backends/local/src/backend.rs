@@ -164,6 +164,14 @@ impl LocalBackend {
         })
     }
 
+    fn with_default_isolation(&self, spec: &MachineSpec) -> MachineSpec {
+        let mut spec = spec.clone();
+        if spec.isolation == Isolation::Auto {
+            spec.isolation = self.isolation;
+        }
+        spec
+    }
+
     /// A machine on record with its session's folder in this home; `None` for the machine if it is that of
     /// another home, from which the folder was copied.
     pub(crate) fn own(&self, machine: &Machine) -> Result<(PathBuf, Option<State>)> {
@@ -224,11 +232,15 @@ impl Backend for LocalBackend {
         vec![NAME, "unix_local"]
     }
 
+    async fn begin_boot(&self, spec: &MachineSpec) {
+        let spec = self.with_default_isolation(spec);
+        let spares = self.spares.as_ref();
+        let wardens = boot::Wardens { guest: &self.guest, spares, egress: None };
+        boot::begin(wardens, &self.home, &spec).await;
+    }
+
     async fn boot(&self, folder: &SessionFolder, spec: &MachineSpec) -> Result<Booted> {
-        let mut spec = spec.clone();
-        if spec.isolation == Isolation::Auto {
-            spec.isolation = self.isolation;
-        }
+        let spec = self.with_default_isolation(spec);
         let egress = self.egress_handout(folder.id(), &spec).await?;
         let wardens = boot::Wardens {
             guest: &self.guest,

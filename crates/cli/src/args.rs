@@ -147,3 +147,22 @@ pub(crate) enum Task {
 pub(crate) fn asks_for_json(args: impl Iterator<Item = std::ffi::OsString>) -> bool {
     args.take_while(|arg| arg != "--").any(|arg| arg == "--json")
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Args;
+
+    #[test]
+    fn says_the_same_of_a_command_in_the_list_and_on_its_own_page() {
+        let listed = Args::command();
+        let mut built = Args::command();
+        built.build();
+        for own in built.get_subcommands().filter(|own| own.get_name() != "help") {
+            let row = listed.find_subcommand(own.get_name()).unwrap();
+            let (row, own_line) = (row.get_about().unwrap(), own.get_about().unwrap());
+            assert_eq!(row.to_string(), own_line.to_string(), "{}", own.get_name());
+        }
+    }
+}

@@ -315,6 +315,13 @@ impl Store {
         record::read(&self.folder("snapshots"), name)
     }
 
+    /// Whether there is a snapshot with that name, damaged or not.
+    fn has(&self, name: &str) -> Result<bool> {
+        record::check_name(name)?;
+        let path = self.folder("snapshots").join(record::file_name(name));
+        path.try_exists().map_err(|error| failed("read", &path, error))
+    }
+
     /// Removes a snapshot. Chunks that no other snapshot needs stay on disk until garbage is
     /// collected. Returns whether there was one.
     ///

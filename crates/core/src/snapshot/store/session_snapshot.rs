@@ -109,6 +109,10 @@ impl StoreStorage {
     /// What there is to restore.
     async fn found(&self) -> Result<Option<String>> {
         let (store, snapshot) = (self.store.clone(), self.snapshot.clone());
+        // Most sessions are new. One look is sooner taken than a thread made that takes it.
+        if snapshot.from.is_none() && !store.has(&snapshot.id)? {
+            return Ok(None);
+        }
         blocking(move || match store.inspect(&snapshot.id) {
             Ok(_) => Ok(Some(snapshot.id)),
             Err(error) if error.is_not_found() => {
