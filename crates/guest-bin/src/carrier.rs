@@ -10,6 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::program::unpack;
+
 /// Says where the programs may be that have the embedded ones in them.
 type Find = Box<dyn Fn() -> Vec<PathBuf> + Send + Sync>;
 
@@ -74,7 +76,7 @@ impl CarrierRange {
         let mut compressed = vec![0; self.length];
         let read = file.read_exact_at(&mut compressed, self.offset);
         // One that ends before, or has something else there, is as much another version as one with another program.
-        let bytes = read.and_then(|()| zstd::bulk::decompress(&compressed, length));
+        let bytes = read.and_then(|()| unpack(&compressed, length));
         match bytes {
             Ok(bytes) if blake3::hash(&bytes).to_hex().as_str() == hash => Ok(bytes),
             _ => Err(io::Error::other("another version, or another program")),
@@ -85,16 +87,31 @@ impl CarrierRange {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Write;
+
+    use lzma_rust2::{XzOptions, XzWriter};
 
     use super::*;
 
+    fn by_xz(bytes: &[u8]) -> Vec<u8> {
+        let mut writer = XzWriter::new(Vec::new(), XzOptions::with_preset(1)).unwrap();
+        writer.write_all(bytes).unwrap();
+        writer.finish().unwrap()
+    }
+
+    /// Both ways in which build scripts compress.
     #[test]
     fn reads_a_program_from_the_first_file_that_has_it() {
+        reads_what_was_compressed(|bytes| zstd::bulk::compress(bytes, 3).unwrap());
+        reads_what_was_compressed(by_xz);
+    }
+
+    fn reads_what_was_compressed(compress: impl Fn(&[u8]) -> Vec<u8>) {
         let folder = tempfile::tempdir().unwrap();
         let program = b"the guest, many times the guest".repeat(100);
-        let compressed = zstd::bulk::compress(&program, 3).unwrap();
-        let older =
-            zstd::bulk::compress(&b"The Guest, many times the guest".repeat(100), 3).unwrap();
+        let compressed = compress(&program);
+        let older = compress(&b"The Guest, many times the guest".repeat(100));
+        let larger = compress(&b"the guest, many times the guest".repeat(101));
         let hash = blake3::hash(&program).to_hex().to_string();
         let place = format!("4:{}", compressed.len());
         let place = CarrierRange::parse(&place).unwrap().unwrap();
@@ -106,16 +123,16 @@ mod tests {
         let short = folder.path().join("short");
         fs::write(&short, b"#!/bin/sh").unwrap();
         let missing = folder.path().join("missing");
-        let other = write("other", &older);
+        let (other, more) = (write("other", &older), write("more", &larger));
         let right = write("right", &compressed);
         let read = |carriers: &[PathBuf]| place.read("guest", program.len(), &hash, carriers);
-        let wrong = [missing, short, other];
+        let wrong = [missing, short, other, more];
         assert_eq!(read(&[&wrong[..], &[right]].concat()).unwrap(), program);
         let error = read(&wrong).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         let said = error.to_string();
-        for (path, why) in wrong.iter().zip(["No such file", "another version", "another version"])
-        {
+        let another = "another version";
+        for (path, why) in wrong.iter().zip(["No such file", another, another, another]) {
             assert!(said.contains(&format!("{}: {why}", path.display())), "{said}");
         }
     }

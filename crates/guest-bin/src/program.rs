@@ -127,13 +127,14 @@ impl EmbeddedProgram {
     }
 }
 
-/// Undoes what the build script did; which way that was is told by how it begins.
-fn unpack(packed: &[u8], length: usize) -> io::Result<Vec<u8>> {
+/// Undoes what the build script did; which way that was is told by how it begins. Of what is longer than it should be, one byte
+/// more is unpacked, and nobody takes it for the right one.
+pub(crate) fn unpack(packed: &[u8], length: usize) -> io::Result<Vec<u8>> {
     if !packed.starts_with(XZ_MAGIC) {
         return zstd::bulk::decompress(packed, length);
     }
     let mut bytes = Vec::with_capacity(length);
-    XzReader::new(packed, false).read_to_end(&mut bytes)?;
+    XzReader::new(packed, false).take(length as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
