@@ -342,7 +342,7 @@ impl Boot<'_> {
             };
             let hint = match pod.failed_guest_container() {
                 Some(_) => {
-                    "--guest-image: is it the image of this version, by `bastide kubernetes guest-image`?"
+                    "`KubernetesOptions::guest_image`: is it the image of this version, by `bastide kubernetes guest-image`?"
                 }
                 None => "is the node of another architecture, or the memory less than 32 MiB?",
             };

@@ -142,8 +142,8 @@ fn after(begin: Timestamp, seconds: u64) -> String {
 pub(crate) async fn check_served(cluster: &Cluster, owner: Owner) -> Result<()> {
     let (group, option) = match owner {
         Owner::Job => return Ok(()),
-        Owner::Sandbox => (SANDBOXES, "--owner"),
-        Owner::Claim => (POOLS, "--pool"),
+        Owner::Sandbox => (SANDBOXES, "KubernetesOptions::owner"),
+        Owner::Claim => (POOLS, "KubernetesOptions::pool"),
     };
     let call = Call::get(format!("/apis/{group}"), "ask for the versions of agent-sandbox");
     let group = cluster.find::<ApiGroup>(call).await?;
@@ -153,8 +153,8 @@ pub(crate) async fn check_served(cluster: &Cluster, owner: Owner) -> Result<()> 
         return Ok(());
     }
     let asked = match owner {
-        Owner::Claim => option.to_owned(),
-        _ => format!("{option} {}", owner.kind_name()),
+        Owner::Claim => format!("`{option}`"),
+        _ => format!("`{option}` {}", owner.kind_name()),
     };
     let message = match versions.is_empty() {
         true => format!("{asked}: agent-sandbox is not installed in the cluster"),

@@ -4,11 +4,12 @@
 use bastide::{Error, ErrorKind, GuestPath, Result};
 use serde_json::{Map, Value};
 
+use crate::failure::wrong_option;
 use crate::options::is_taken;
 use crate::pod::CONTAINER;
 
 /// The option a patch is given by.
-pub(crate) const OPTION: &str = "--pod-patch";
+pub(crate) const OPTION: &str = "KubernetesOptions::pod_patch";
 
 /// The longest patch: it is kept in the session's folder.
 const MOST_BYTES: usize = 256 << 10;
@@ -312,12 +313,11 @@ fn beneath(at: &str, key: &str) -> String {
 
 fn refused(at: &str, why: &str) -> Error {
     let at = crate::failure::shortened(at);
-    let message = match at.as_str() {
-        "" => format!("{OPTION}: {why}"),
-        at => format!("{OPTION}: {at}: {why}"),
+    let why = match at.as_str() {
+        "" => why.to_owned(),
+        at => format!("{at}: {why}"),
     };
-    Error::new(ErrorKind::InvalidInput, message)
-        .with_context("option", OPTION)
+    wrong_option(OPTION, &why)
         .with_context("field", at)
         .with_hint("what a patch may say is in docs/kubernetes.md; users, limits, commands and what else makes a session have options")
 }
@@ -386,7 +386,7 @@ mod tests {
         for (patch, field) in table {
             let error = check(&patch).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-            assert!(error.message().starts_with(&format!("--pod-patch: {field}")), "{error}");
+            assert!(error.message().starts_with(&format!("`{OPTION}`: {field}")), "{error}");
         }
     }
 

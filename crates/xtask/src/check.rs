@@ -4,6 +4,7 @@ mod architecture;
 mod edges;
 pub(crate) mod guest;
 mod licences;
+mod option_names;
 mod pages;
 mod sizes;
 mod todo;
@@ -25,6 +26,8 @@ pub(crate) fn run() -> Outcome {
     todo::check()?;
     step("pages of crates");
     pages::check()?;
+    step("how libraries name options");
+    option_names::check()?;
     step("what ARCHITECTURE.md names");
     architecture::check()?;
     step("tests of the reference");
