@@ -164,7 +164,7 @@ impl Files<'_> {
         let path = format!("{}/{name}", folder.path.as_str().trim_end_matches('/'));
         if matches!(name.as_str(), "" | ".") {
             // The folder itself, and that is there; unless it is none of ours.
-            self.policy.normalize_path(&given, true)?;
+            self.policy.normalize_path(&given, PathUse::Write)?;
             return Err(exists(folder.path.as_str()));
         }
         let path = match path.parse() {
