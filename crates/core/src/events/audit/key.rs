@@ -12,7 +12,6 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 
 use super::record::Digest;
 use crate::backend::SessionId;
-use crate::events::trace::hex;
 use crate::{Error, ErrorKind, Result};
 
 /// A key that signs audit logs (Ed25519).
@@ -35,7 +34,7 @@ impl AuditKey {
         let written = made.and_then(|()| {
             let mut options = OpenOptions::new();
             let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
-            file.write_all(format!("{}\n", hex(&seed)).as_bytes())?;
+            file.write_all(format!("{}\n", hex::encode(seed)).as_bytes())?;
             file.sync_all()?;
             match path.parent() {
                 Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
@@ -79,7 +78,7 @@ impl AuditKey {
 
     /// Signs the state of a chain.
     pub(super) fn sign(&self, id: &SessionId, seq: u64, head: &Digest) -> String {
-        hex(self.0.sign(&signed(id, seq, head)).as_ref())
+        hex::encode(self.0.sign(&signed(id, seq, head)).as_ref())
     }
 }
 
@@ -105,7 +104,7 @@ fn failed(path: &Path, error: &io::Error) -> Error {
 
 impl fmt::Display for AuditPublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex(&self.0))
+        f.write_str(&hex::encode(self.0))
     }
 }
 
