@@ -185,7 +185,7 @@ impl Backend for DockerBackend {
         let spec = &rooted(spec, &image)?;
         let storage = Storage::of(spec, folder.id(), &options)?;
         let grants = host_grants(spec)?;
-        let egress = self.egress_handout(folder.id(), spec).await?;
+        let egress = self.egress_setup(folder.id(), spec).await?;
         if !was_there {
             let noted = guest_install::note_use(&self.home)
                 .and_then(|()| store_engine(folder.path(), &address))

@@ -1,4 +1,4 @@
-//! Bringing a pod up: its object is made, it is watched, and its guest hears what the session is.
+//! Bringing a pod up: its object is made, it is watched, and its guest receives what the session is.
 
 use std::io;
 use std::path::PathBuf;

@@ -229,7 +229,7 @@ impl Backend for LocalBackend {
         if spec.isolation == Isolation::Auto {
             spec.isolation = self.isolation;
         }
-        let egress = self.egress_handout(folder.id(), &spec).await?;
+        let egress = self.egress_setup(folder.id(), &spec).await?;
         let wardens = boot::Wardens {
             guest: &self.guest,
             spares: self.spares.as_ref(),

@@ -1,4 +1,4 @@
-//! The first process of a container: meets the host, hears what the session is, starts guest and launcher,
+//! The first process of a container: meets the host, receives what the session is, starts guest and launcher,
 //! and from then on only reaps. It has one thread for all its life, so it may fork.
 //!
 //! The container is the jail; what is built here are only the walls between commands and guest.

@@ -1,4 +1,4 @@
-//! What package managers say of their settings, and what of that managers inside are told.
+//! What package managers say of their settings, and what of that is passed to managers inside.
 
 use std::path::PathBuf;
 
