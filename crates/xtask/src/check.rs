@@ -1,6 +1,7 @@
 //! `cargo xtask check`: what can be seen by reading.
 
 mod architecture;
+mod bool_parameters;
 mod edges;
 pub(crate) mod guest;
 mod licences;
@@ -26,8 +27,9 @@ pub(crate) fn run() -> Outcome {
     todo::check()?;
     step("pages of crates");
     pages::check()?;
-    step("how libraries name options");
+    step("options and parameters of libraries");
     option_names::check()?;
+    bool_parameters::check()?;
     step("what ARCHITECTURE.md names");
     architecture::check()?;
     step("tests of the reference");

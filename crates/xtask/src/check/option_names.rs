@@ -3,16 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-use super::tree::{crates, shown, sources};
+use super::tree::{library_sources, shown};
 use crate::shell::{Outcome, say, top};
-
-/// Crates that are no libraries: the command line, and what is not shipped.
-const NO_LIBRARIES: [&str; 5] =
-    ["crates/cli", "crates/sbx-stand-in", "crates/test-servers", "crates/testkit", "crates/xtask"];
 
 /// Every flag of the command line, as its help has it.
 const HELP: &str = "crates/cli/tests/cli/said.txt";
@@ -100,18 +96,6 @@ fn problems(top: &Path, others: &[(&str, &str, &[&str])]) -> Outcome<(Vec<String
         wrong.extend(uncalled.map(|flag| format!("{path} gives {program} no {flag} any more")));
     }
     Ok((wrong, used.len()))
-}
-
-fn library_sources(top: &Path) -> Outcome<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for folder in crates(top)? {
-        let src = folder.join("src");
-        if src.exists() && !NO_LIBRARIES.contains(&shown(&folder, top).as_str()) {
-            sources(&src, &mut files)?;
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 /// The flag that a line of a help is about.
