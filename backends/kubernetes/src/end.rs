@@ -167,7 +167,11 @@ fn refusal(waiting: &Waiting, image: &str) -> Option<Error> {
 }
 
 /// What a pod waited for until nobody did any more.
-pub(crate) fn late(pod: Option<&Pod>, queue: Option<&str>, most: std::time::Duration) -> Error {
+pub(crate) fn timed_out(
+    pod: Option<&Pod>,
+    queue: Option<&str>,
+    most: std::time::Duration,
+) -> Error {
     let seconds = most.as_secs();
     if let (None, Some(queue)) = (pod, queue) {
         let message = format!("the queue {queue} did not admit the session within {seconds} s");

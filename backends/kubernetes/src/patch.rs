@@ -142,7 +142,7 @@ pub(crate) fn apply(template: &mut Value, patch: &Value) {
 }
 
 /// What of a patch lowers a wall.
-pub(crate) fn opened(patch: &Value) -> Vec<String> {
+pub(crate) fn lowered_walls(patch: &Value) -> Vec<String> {
     let mut all = Vec::new();
     POD.find_opened("", patch, &mut all);
     let has_token = |volume: &Value| volume.to_string().contains("\"serviceAccountToken\"");
@@ -448,9 +448,9 @@ mod tests {
         assert_eq!(container["resources"]["limits"], json!({ "memory": "1", "nvidia.com/gpu": 1 }));
         assert_eq!(container["volumeMounts"].as_array().unwrap().len(), 2);
         assert_eq!(spec["volumes"].as_array().unwrap().len(), 2);
-        let opened = opened(&patch);
-        assert_eq!(opened.len(), 2, "{opened:?}");
-        assert_eq!(opened[0], "spec.securityContext.seccompProfile");
-        assert!(opened[1].contains("a token of the cluster's in id"), "{opened:?}");
+        let lowered = lowered_walls(&patch);
+        assert_eq!(lowered.len(), 2, "{lowered:?}");
+        assert_eq!(lowered[0], "spec.securityContext.seccompProfile");
+        assert!(lowered[1].contains("a token of the cluster's in id"), "{lowered:?}");
     }
 }

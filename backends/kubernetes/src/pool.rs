@@ -10,7 +10,7 @@ use crate::failure::{ApiStatus, refused, shortened, wrong_option};
 use crate::guest_parts::GuestParts;
 use crate::objects::{Condition, ContainerSpec, OwnerObject, Pod};
 use crate::options::is_object_name;
-use crate::owner::{POOLS, SPOKEN};
+use crate::owner::{API_VERSION, POOLS};
 use crate::patch;
 use crate::pod::{
     CAPABILITIES, CONTAINER, HOME_LABEL as OWN_HOME, NETWORK_LABEL, Plan,
@@ -29,26 +29,26 @@ pub(crate) const HOME_LABEL: &str = "sandbox.users.io/bastide-home";
 const CLAIM_LABEL: &str = "sandbox.users.io/bastide-claim";
 
 /// What to do about a pool that is not as sessions need it.
-const PRINT: &str = "`bastide kubernetes pool` prints one for this version";
+const PRINT_HINT: &str = "`bastide kubernetes pool` prints one for this version";
 
 /// What of a claim is the session's own: the rest is the pool's.
-pub(crate) fn asked(pool: &str, id: &SessionId, home: &str) -> Value {
+pub(crate) fn claim_request(pool: &str, id: &SessionId, home: &str) -> Value {
     let labels = json!({ SESSION_LABEL: id, HOME_LABEL: home, CLAIM_LABEL: SessionId::random() });
     json!({ "pool": pool, "labels": labels })
 }
 
 /// A claim of one that a pool has ready, with what was asked.
-pub(crate) fn claim(metadata: &Value, asked: &Value, shutdown: &str) -> Value {
+pub(crate) fn claim(metadata: &Value, request: &Value, shutdown: &str) -> Value {
     let mut metadata = metadata.clone();
-    metadata["labels"][CLAIM_LABEL] = asked["labels"][CLAIM_LABEL].clone();
+    metadata["labels"][CLAIM_LABEL] = request["labels"][CLAIM_LABEL].clone();
     json!({
-        "apiVersion": format!("{POOLS}/{SPOKEN}"),
+        "apiVersion": format!("{POOLS}/{API_VERSION}"),
         "kind": "SandboxClaim",
         "metadata": metadata,
         // Variables and volumes would have the controller make a pod instead of taking one.
         "spec": {
-            "warmPoolRef": { "name": asked["pool"] },
-            "additionalPodMetadata": { "labels": asked["labels"] },
+            "warmPoolRef": { "name": request["pool"] },
+            "additionalPodMetadata": { "labels": request["labels"] },
             "lifecycle": {
                 "shutdownTime": shutdown,
                 "shutdownPolicy": "Delete",
@@ -114,7 +114,7 @@ fn made_already(option: &str) -> Error {
 }
 
 /// A failure that is the pool's.
-fn of_pool(kind: ErrorKind, why: &str) -> Error {
+fn pool_error(kind: ErrorKind, why: &str) -> Error {
     let option = "KubernetesOptions::pool";
     Error::new(kind, format!("`{option}`: {why}")).with_context("option", option)
 }
@@ -122,24 +122,24 @@ fn of_pool(kind: ErrorKind, why: &str) -> Error {
 /// Refuses a pod that is not what a session is to be, or less closed: its template is somebody else's.
 pub(crate) fn check_pod(pool: &str, pod: &Pod, spec: &MachineSpec) -> Result<()> {
     let wrong = |kind: ErrorKind, why: String, hint: &str| {
-        Err(of_pool(kind, &format!("the pods of {pool} {why}")).with_hint(hint))
+        Err(pool_error(kind, &format!("the pods of {pool} {why}")).with_hint(hint))
     };
     let found = pod.spec.containers.iter().find(|container| container.name == CONTAINER);
     let loader = guest_command(&["container", POOL]);
     let Some(container) = found.filter(|found| found.command.first() == loader.first()) else {
         let why = "have no guest that waits for a session".to_owned();
-        return wrong(ErrorKind::Unsupported, why, PRINT);
+        return wrong(ErrorKind::Unsupported, why, PRINT_HINT);
     };
     if container.command != loader {
         let why = match container.command.get(1).map(String::as_str) == Some(HASH) {
             true => "have a guest that does not wait for a session".to_owned(),
             false => "have the guest of another version".to_owned(),
         };
-        return wrong(ErrorKind::Unsupported, why, PRINT);
+        return wrong(ErrorKind::Unsupported, why, PRINT_HINT);
     }
-    if let Some(open) = opened(pod, container) {
+    if let Some(open) = weakened_wall(pod, container) {
         let why = format!("are less closed than sessions are: {open}");
-        return wrong(ErrorKind::Unsupported, why, PRINT);
+        return wrong(ErrorKind::Unsupported, why, PRINT_HINT);
     }
     let network = network_label(spec.network);
     let label = pod.metadata.labels.get(NETWORK_LABEL).map_or("another", String::as_str);
@@ -160,7 +160,7 @@ pub(crate) fn check_pod(pool: &str, pod: &Pod, spec: &MachineSpec) -> Result<()>
 }
 
 /// What of a pod lowers a wall that every receipt of a pod names.
-fn opened(pod: &Pod, container: &ContainerSpec) -> Option<&'static str> {
+fn weakened_wall(pod: &Pod, container: &ContainerSpec) -> Option<&'static str> {
     let own = &container.security_context;
     let profile =
         own.seccomp_profile.as_ref().or(pod.spec.security_context.seccomp_profile.as_ref());
@@ -190,17 +190,17 @@ pub(crate) fn refusal(pool: &str, claim: &OwnerObject) -> Option<Error> {
     let error = match ready.reason.as_str() {
         "WarmPoolNotFound" => {
             let why = format!("there is no pool {pool} in the namespace");
-            of_pool(ErrorKind::NotFound, &why).with_hint(PRINT)
+            pool_error(ErrorKind::NotFound, &why).with_hint(PRINT_HINT)
         }
         "TemplateNotFound" => {
             let why = format!("the pool {pool} has no template: {said}");
-            of_pool(ErrorKind::NotFound, &why).with_hint(PRINT)
+            pool_error(ErrorKind::NotFound, &why).with_hint(PRINT_HINT)
         }
         "InvalidMetadata" => {
             let why = format!("agent-sandbox takes no labels of Bastide: {said}");
             let hint =
                 "let its controller have the label domain sandbox.users.io, as it has unless told";
-            of_pool(ErrorKind::Unsupported, &why).with_hint(hint)
+            pool_error(ErrorKind::Unsupported, &why).with_hint(hint)
         }
         "ReconcilerError" if said.contains("forbidden") => {
             let api_status = ApiStatus { message: said, ..ApiStatus::default() };
@@ -212,7 +212,11 @@ pub(crate) fn refusal(pool: &str, claim: &OwnerObject) -> Option<Error> {
 }
 
 /// What a claim waited for until nobody did any more.
-pub(crate) fn late(pool: &str, claim: Option<&OwnerObject>, most: std::time::Duration) -> Error {
+pub(crate) fn timed_out(
+    pool: &str,
+    claim: Option<&OwnerObject>,
+    most: std::time::Duration,
+) -> Error {
     let said = claim.and_then(ready).map(|ready| shortened(&ready.message));
     let said =
         said.filter(|said| !said.is_empty()).unwrap_or_else(|| "nothing was said".to_owned());
@@ -260,8 +264,8 @@ pub fn pool_manifest(
     if let Some((option, _)) = of_session.into_iter().find(|(_, given)| *given) {
         return Err(wrong_option(option, "that is a session's own, and not a pool's"));
     }
-    let opened = options.pod_patch.as_ref().map(patch::opened).unwrap_or_default();
-    if let Some(open) = opened.first() {
+    let lowered = options.pod_patch.as_ref().map(patch::lowered_walls).unwrap_or_default();
+    if let Some(open) = lowered.first() {
         let why = format!("{open} lowers a wall, which pods of a pool cannot");
         return Err(wrong_option(patch::OPTION, &why));
     }
@@ -285,14 +289,14 @@ pub fn pool_manifest(
         *command = json!(guest_command(&["container", POOL]));
     }
     objects.push(json!({
-        "apiVersion": format!("{POOLS}/{SPOKEN}"),
+        "apiVersion": format!("{POOLS}/{API_VERSION}"),
         "kind": "SandboxTemplate",
         "metadata": { "name": name, "labels": of_all.clone() },
         // The policies of the namespace hold by label; one more of the controller's would open what they close.
         "spec": { "podTemplate": template, "networkPolicyManagement": "Unmanaged" },
     }));
     objects.push(json!({
-        "apiVersion": format!("{POOLS}/{SPOKEN}"),
+        "apiVersion": format!("{POOLS}/{API_VERSION}"),
         "kind": "SandboxWarmPool",
         "metadata": { "name": name, "labels": of_all },
         "spec": { "replicas": replicas, "sandboxTemplateRef": { "name": name }, "updateStrategy": { "type": "Recreate" } },

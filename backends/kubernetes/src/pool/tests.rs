@@ -136,14 +136,14 @@ fn says_at_once_what_a_claim_will_never_get() {
         assert!(refusal("warm", &claim(patient, "wait")).is_none(), "{patient}");
     }
     let error =
-        late("warm", Some(&claim("SandboxMissing", "no sandbox")), std::time::Duration::ZERO);
+        timed_out("warm", Some(&claim("SandboxMissing", "no sandbox")), std::time::Duration::ZERO);
     assert!(error.message().contains("warm") && error.message().contains("no sandbox"), "{error}");
 }
 
 #[test]
 fn knows_its_pod_by_the_claim_it_was_made_with() {
     let id = SessionId::random();
-    let (one, other) = (asked("warm", &id, "h"), asked("warm", &id, "h"));
+    let (one, other) = (claim_request("warm", &id, "h"), claim_request("warm", &id, "h"));
     let claimed = |asked: &Value| -> OwnerObject {
         serde_json::from_value(claim(&json!({ "labels": {} }), asked, "")).unwrap()
     };
