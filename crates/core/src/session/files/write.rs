@@ -4,6 +4,7 @@ use std::fmt;
 
 use bastide_model::PosixPath;
 use bastide_model::events::Operation;
+use bastide_model::paths::PathUse;
 use bastide_proto::files::{FileOp, Write, WriteReady};
 use bastide_proto::frame::MAX_DATA;
 use bastide_proto::{End, FaultKind, GuestPathError};
