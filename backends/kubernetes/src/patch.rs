@@ -1,7 +1,7 @@
 //! Changes to the pod that no option is for. A patch says only what is known to leave the session what it is: everything else
 //! is refused by name, and what lowers a wall is named in the receipt.
 
-use bastide::{Error, ErrorKind, GuestPath, Result};
+use bastide::{Error, GuestPath, Result};
 use serde_json::{Map, Value};
 
 use crate::failure::wrong_option;
@@ -324,6 +324,7 @@ fn refused(at: &str, why: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use bastide::ErrorKind;
     use serde_json::json;
 
     use super::*;
