@@ -1,5 +1,6 @@
 """Sessions that are saved and come back, and what a stored state may say, on both clients."""
 
+import contextlib
 import io
 import json
 import os
@@ -40,10 +41,15 @@ async def _saved(client, snapshot, **arguments):
     return json.loads(json.dumps(client.serialize_session_state(session.state)))
 
 
+@contextlib.asynccontextmanager
 async def _resumed(client, payload):
     session = await client.resume(client.deserialize_session_state(payload))
     await session.start()
-    return session
+    try:
+        yield session
+    finally:
+        await session.shutdown()
+        await client.delete(session)
 
 
 async def test_a_session_comes_back_from_its_json(client, tmp_path):
@@ -53,22 +59,14 @@ async def test_a_session_comes_back_from_its_json(client, tmp_path):
     with tarfile.open(tar) as archive:
         names = {os.path.normpath(name) for name in archive.getnames()}
     assert {"kept", "d"} <= names and "e" not in names
-    session = await _resumed(client, payload)
-    try:
+    async with _resumed(client, payload) as session:
         assert (await session.exec("cat kept e d")).stdout == b"1ed"
-    finally:
-        await session.shutdown()
-        await client.delete(session)
 
 
 async def test_store_snapshots_save_only_what_changed(client):
     payload = await _saved(client, BastideSnapshotSpec())
-    session = await _resumed(client, payload)
-    try:
+    async with _resumed(client, payload) as session:
         assert (await session.exec("cat kept")).stdout == b"1"
-    finally:
-        await session.shutdown()
-        await client.delete(session)
 
 
 async def test_a_store_snapshot_works_as_an_archive(tmp_path):
@@ -106,12 +104,8 @@ async def test_programs_own_snapshots_work_through_streams():
         options=BastideSandboxClientOptions(),
     )
     payload = await _saved(client, RemoteSnapshotSpec(client_dependency_key="remote"))
-    session = await _resumed(client, payload)
-    try:
+    async with _resumed(client, payload) as session:
         assert (await session.exec("cat kept")).stdout == b"1"
-    finally:
-        await session.shutdown()
-        await client.delete(session)
 
 
 async def test_start_after_shutdown_has_the_files(client):
@@ -160,12 +154,8 @@ async def test_either_client_resumes_what_the_other_saved(tmp_path):
     ours, theirs = unix_local.UnixLocalSandboxClient(), Theirs()
     for saver, resumer in ((ours, theirs), (theirs, ours)):
         payload = await _saved(saver, LocalSnapshotSpec(base_path=tmp_path))
-        session = await _resumed(resumer, payload)
-        try:
+        async with _resumed(resumer, payload) as session:
             assert (await session.exec("cat kept")).stdout == b"1"
-        finally:
-            await session.shutdown()
-            await resumer.delete(session)
 
 
 async def test_a_caller_keeps_the_folder_that_was_the_workspace(tmp_path):

@@ -29,8 +29,9 @@ async def test_commands_are_undone_and_redone():
         assert all(point["applied"] for point in log["points"])
         await box.undo(2)
         assert [entry.path for entry in await box.ls()] == []
-        with pytest.raises(errors.NotFound):
+        with pytest.raises(errors.NotFound) as refused:
             await box.undo()
+        assert "`Sandbox.checkpoint`" in refused.value.hint
         with pytest.raises(errors.BastideError):
             await box.undo(0)
 

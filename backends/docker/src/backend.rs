@@ -24,7 +24,7 @@ use bastide_sidecar_bin::Sidecar;
 
 use crate::boot::{Boot, inspect, stop};
 use crate::dial::{connection, dial, direct};
-use crate::end::{how_it_ended, noted};
+use crate::end::{engine_exit, noted_exit};
 use crate::engine::{Engine, is_unreachable};
 use crate::engines::Engines;
 use crate::grants::{check_grants, host_grants};
@@ -185,7 +185,7 @@ impl Backend for DockerBackend {
         let spec = &rooted(spec, &image)?;
         let storage = Storage::of(spec, folder.id(), &options)?;
         let grants = host_grants(spec)?;
-        let egress = self.egress_handout(folder.id(), spec).await?;
+        let egress = self.egress_setup(folder.id(), spec).await?;
         if !was_there {
             let noted = guest_install::note_use(&self.home)
                 .and_then(|()| store_engine(folder.path(), &address))
@@ -247,7 +247,7 @@ impl Backend for DockerBackend {
         if guest_lives == Some(false) {
             // The container goes with its guest, whatever the engine knows of that yet.
             let end = || MachineExit::unrecorded("its guest ended");
-            return Ok(MachineStatus::Ended(noted(&state).await.unwrap_or_else(end)));
+            return Ok(MachineStatus::Ended(noted_exit(&state).await.unwrap_or_else(end)));
         }
         let (engine, _) = self.engine(&state.engine).await?;
         let found = inspect(&engine, &state.container).await;
@@ -257,11 +257,11 @@ impl Backend for DockerBackend {
         }
         let Some(found) = found? else {
             let end = MachineExit::unrecorded("its container was removed");
-            return Ok(MachineStatus::Ended(noted(&state).await.unwrap_or(end)));
+            return Ok(MachineStatus::Ended(noted_exit(&state).await.unwrap_or(end)));
         };
         let container = found.state.unwrap_or_default();
         if container.running != Some(true) {
-            let end = noted(&state).await.unwrap_or_else(|| how_it_ended(&container));
+            let end = noted_exit(&state).await.unwrap_or_else(|| engine_exit(&container));
             return Ok(MachineStatus::Ended(end));
         }
         if container.paused == Some(true) {
@@ -270,7 +270,7 @@ impl Backend for DockerBackend {
         }
         if alive(&state.warden).map_err(unknown_state)? == Some(false) {
             // A guest that ended just now took its warden along, and the engine may not know yet.
-            if let Some(end) = noted(&state).await {
+            if let Some(end) = noted_exit(&state).await {
                 return Ok(MachineStatus::Ended(end));
             }
             let why = "its warden is gone, and it did not end".to_owned();

@@ -1,4 +1,4 @@
-//! Meeting the first process of a container: it is started, says that it is there, and hears what the
+//! Meeting the first process of a container: it is started, says that it is there, and receives what the
 //! session is.
 
 use std::io;

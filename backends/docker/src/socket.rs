@@ -1,7 +1,7 @@
 //! The guest's socket, in a folder of this host that the container sees and cannot write to.
 //!
 //! The socket is made here and handed to the first process inside, which calls. All the same a link in
-//! its place is not followed, and nothing is said before the kernel has told who listens: our guest, or
+//! its place is not followed, and nothing is said before the kernel has said who listens: our guest, or
 //! nobody we talk to.
 
 use std::fs::{self, Permissions};

@@ -86,7 +86,7 @@ impl ClusterAccess {
         Config::incluster().map_err(|error| {
             let message =
                 format!("no cluster is known: there is no kubeconfig, and this is no pod: {error}");
-            lost(message).with_hint("name a file with --kubeconfig, or set KUBECONFIG")
+            lost(message).with_hint("name a file with `ClusterAccess::new`")
         })
     }
 
@@ -193,7 +193,7 @@ fn proxy_of(all: &Kubeconfig, context: &str) -> Option<http::Uri> {
 fn known(names: &[String]) -> String {
     match names.is_empty() {
         true => "the file has no contexts".to_owned(),
-        false => format!("choose one with --context: {}", names.join(", ")),
+        false => format!("choose one with `ClusterAccess::context`: {}", names.join(", ")),
     }
 }
 
@@ -216,7 +216,7 @@ fn check_namespace(name: &str) -> Result<()> {
     }
     let message = format!("{name:?} is no name of a namespace");
     Err(Error::new(ErrorKind::InvalidInput, message)
-        .with_context("option", "--namespace")
+        .with_context("option", "ClusterAccess::namespace")
         .with_hint("it has lower-case letters, digits and `-`, and at most 63 of them"))
 }
 

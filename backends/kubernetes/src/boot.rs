@@ -1,4 +1,4 @@
-//! Bringing a pod up: its object is made, it is watched, and its guest hears what the session is.
+//! Bringing a pod up: its object is made, it is watched, and its guest receives what the session is.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::Owner;
 use crate::backend::NAME;
 use crate::cluster::{Call, Cluster, encoded};
-use crate::end::{PodState, cannot_begin, late, state};
+use crate::end::{PodState, cannot_begin, state, timed_out};
 use crate::failure::{ApiStatus, refused, shortened};
 use crate::guest_parts::GuestParts;
 use crate::handshake::{GuestCall, RunningPod};
@@ -35,10 +35,10 @@ use crate::state::{State, forget_end};
 use crate::watch::PodEvent;
 
 /// How long a job may be without a pod before somebody looks why, at first and at most: one in a queue may wait for long.
-const NO_POD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+const NO_POD_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// How long to wait before a watch that broke is opened again, at first and at most.
-const WATCH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+const WATCH_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// How much of the log of a guest that did not start is passed on.
 const LOG_BYTES: u32 = 2048;
@@ -191,8 +191,8 @@ impl Boot<'_> {
             Err(_) => {
                 let options = &self.made_with.options;
                 return Err(match (&progress.pod, &options.pool) {
-                    (None, Some(pool)) => pool::late(pool, progress.claim.as_ref(), most),
-                    (pod, _) => late(pod.as_ref(), options.queue.as_deref(), most),
+                    (None, Some(pool)) => pool::timed_out(pool, progress.claim.as_ref(), most),
+                    (pod, _) => timed_out(pod.as_ref(), options.queue.as_deref(), most),
                 });
             }
         };
@@ -212,8 +212,8 @@ impl Boot<'_> {
         progress: &mut Progress<'_>,
     ) -> Result<RunningPod> {
         let mut feed: Option<PodFeed> = None;
-        let mut again = WATCH_AGAIN.0;
-        let mut time_limit = NO_POD.0;
+        let mut again = WATCH_BACKOFF.0;
+        let mut time_limit = NO_POD_BACKOFF.0;
         let mut look_at = Instant::now() + time_limit;
         loop {
             let Some(open) = &mut feed else {
@@ -224,7 +224,7 @@ impl Boot<'_> {
                             || error.kind() == ErrorKind::BackendLost =>
                     {
                         tokio::time::sleep(again).await;
-                        again = (again * 2).min(WATCH_AGAIN.1);
+                        again = (again * 2).min(WATCH_BACKOFF.1);
                         None
                     }
                     Err(error) => return Err(error),
@@ -239,19 +239,19 @@ impl Boot<'_> {
                         progress.say(format!("the queue {queue} has not admitted the session yet"));
                     }
                     self.check_refusal(owner, progress).await?;
-                    time_limit = (time_limit * 2).min(NO_POD.1);
+                    time_limit = (time_limit * 2).min(NO_POD_BACKOFF.1);
                     look_at = Instant::now() + time_limit;
                 }
                 event = open.next() => match event {
                     Some(event) => {
-                        again = WATCH_AGAIN.0;
+                        again = WATCH_BACKOFF.0;
                         self.see(owner, event, progress).await?;
                     }
                     // How things are now is the first that a new one says.
                     None => {
                         feed = None;
                         tokio::time::sleep(again).await;
-                        again = (again * 2).min(WATCH_AGAIN.1);
+                        again = (again * 2).min(WATCH_BACKOFF.1);
                     }
                 },
                 () = until(call_at) => {
@@ -342,7 +342,7 @@ impl Boot<'_> {
             };
             let hint = match pod.failed_guest_container() {
                 Some(_) => {
-                    "--guest-image: is it the image of this version, by `bastide kubernetes guest-image`?"
+                    "`KubernetesOptions::guest_image`: is it the image of this version, by `bastide kubernetes guest-image`?"
                 }
                 None => "is the node of another architecture, or the memory less than 32 MiB?",
             };

@@ -314,7 +314,7 @@ impl Cluster {
             Ok(found) => Ok(Some(found.metadata.uid)),
             Err(error) if error.status() == Some(403) => Ok(None),
             Err(error) if error.status() == Some(404) => {
-                Err(error.with_hint("make it, or choose another with --namespace; `bastide kubernetes manifest -n NAME` prints one"))
+                Err(error.with_hint("make it, or choose another with `ClusterAccess::namespace`; `bastide kubernetes manifest -n NAME` prints one"))
             }
             Err(error) => Err(error),
         }

@@ -143,7 +143,7 @@ fn refusal(waiting: &Waiting, image: &str) -> Option<Error> {
                 true => (
                     ErrorKind::PermissionDenied,
                     format!("the node may not pull the image {image}: {details}"),
-                    "name a secret of the namespace with --pull-secret",
+                    "name a secret of the namespace with `KubernetesOptions::pull_secrets`",
                 ),
                 false => (
                     ErrorKind::NotFound,
@@ -167,12 +167,16 @@ fn refusal(waiting: &Waiting, image: &str) -> Option<Error> {
 }
 
 /// What a pod waited for until nobody did any more.
-pub(crate) fn late(pod: Option<&Pod>, queue: Option<&str>, most: std::time::Duration) -> Error {
+pub(crate) fn timed_out(
+    pod: Option<&Pod>,
+    queue: Option<&str>,
+    most: std::time::Duration,
+) -> Error {
     let seconds = most.as_secs();
     if let (None, Some(queue)) = (pod, queue) {
         let message = format!("the queue {queue} did not admit the session within {seconds} s");
         return Error::new(ErrorKind::Timeout, message)
-            .with_hint("is there a queue of that name in the namespace, and room in it? Wait longer with --boot-timeout");
+            .with_hint("is there a queue of that name in the namespace, and room in it? Wait longer with `KubernetesOptions::boot_seconds`");
     }
     let Some(pod) = pod else {
         let message = format!("the cluster made no pod within {seconds} s");
@@ -187,7 +191,7 @@ pub(crate) fn late(pod: Option<&Pod>, queue: Option<&str>, most: std::time::Dura
             shortened(&scheduled.message)
         );
         return Error::new(ErrorKind::LimitExceeded, message)
-            .with_hint("look at --memory, --cpus, --node-selector and --toleration, and at what the nodes have");
+            .with_hint("look at `ResourceLimits::memory`, `ResourceLimits::cpu_millis`, `KubernetesOptions::node_selector` and `KubernetesOptions::tolerations`, and at what the nodes have");
     }
     let waiting = pod.container().and_then(|container| container.state.waiting.as_ref());
     let (reason, details) =
@@ -200,7 +204,7 @@ pub(crate) fn late(pod: Option<&Pod>, queue: Option<&str>, most: std::time::Dura
         shortened(details),
     );
     Error::new(ErrorKind::Timeout, message.trim_end()).with_hint(
-        "give it longer with --boot-timeout; `kubectl describe pod` says what it waits for",
+        "give it longer with `KubernetesOptions::boot_seconds`; `kubectl describe pod` says what it waits for",
     )
 }
 

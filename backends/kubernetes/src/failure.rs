@@ -22,6 +22,11 @@ pub(crate) struct ApiStatus {
 pub(crate) const APPLY: &str =
     "`bastide kubernetes manifest | kubectl apply -f -` gives them, if you may";
 
+/// Refuses what an option was given. It is named as the library has it, in backticks: a front end puts its own name there.
+pub(crate) fn wrong_option(option: &str, why: &str) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("`{option}`: {why}")).with_context("option", option)
+}
+
 /// Makes a failure of an answer.
 pub(crate) fn refused(what: &str, status: u16, api_status: &ApiStatus) -> Error {
     let text = api_status.message.as_str();
@@ -36,7 +41,9 @@ pub(crate) fn refused(what: &str, status: u16, api_status: &ApiStatus) -> Error 
         ),
         403 if says("exceeded quota") => (
             ErrorKind::LimitExceeded,
-            Some("ask for less with --memory and --cpus, or wait until others have ended"),
+            Some(
+                "ask for less with `ResourceLimits::memory` and `ResourceLimits::cpu_millis`, or wait until others have ended",
+            ),
         ),
         403 if says("violates PodSecurity") => (
             ErrorKind::PermissionDenied,
@@ -44,7 +51,7 @@ pub(crate) fn refused(what: &str, status: u16, api_status: &ApiStatus) -> Error 
         ),
         403 if says("is being terminated") => (
             ErrorKind::Conflict,
-            Some("the namespace is being removed; choose another with --namespace"),
+            Some("the namespace is being removed; choose another with `ClusterAccess::namespace`"),
         ),
         403 if says("admission webhook") || says("is forbidden: error looking up") => {
             (ErrorKind::PermissionDenied, None)

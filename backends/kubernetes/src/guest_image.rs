@@ -90,8 +90,7 @@ impl Archive {
     }
 
     fn blob(&mut self, content: &[u8]) -> Blob {
-        let hash: String =
-            Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = hex::encode(Sha256::digest(content));
         let path = format!("blobs/sha256/{hash}");
         self.file(&path, 0o444, content);
         Blob { digest: format!("sha256:{hash}"), path, size: content.len() }

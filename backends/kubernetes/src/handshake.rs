@@ -1,4 +1,4 @@
-//! Meeting the first process of a pod: it is called, hears what the session is, and says what is in force.
+//! Meeting the first process of a pod: it is called, receives what the session is, and says what is in force.
 
 use std::io;
 use std::time::Duration;

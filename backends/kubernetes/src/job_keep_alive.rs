@@ -1,4 +1,4 @@
-//! What ties the object of a session to whoever makes it. It ends by a deadline that its maker keeps moving, until the guest has heard what
+//! What ties the object of a session to whoever makes it. It ends by a deadline that its maker keeps moving, until the guest has received what
 //! the session is and ends by its own clock; and it goes soon after its end, until the session is let go of. So a maker that
 //! is killed leaves nothing, wherever it was.
 

@@ -19,7 +19,7 @@ pub(crate) fn read(path: &Path) -> Result<Kubeconfig> {
     });
     let text = text.map_err(|error| {
         let message = format!("cannot read the kubeconfig {}: {error}", path.display());
-        lost(message).with_hint("name another with --kubeconfig, or set KUBECONFIG")
+        lost(message).with_hint("name another with `ClusterAccess::new`")
     })?;
     let mut config = parse(&text).map_err(|_| {
         // The reason would quote the line, and that may be a credential.

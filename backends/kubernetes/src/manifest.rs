@@ -74,7 +74,7 @@ subjects:
   name: {HOST_ACCOUNT}
   namespace: {namespace}
 ---
-# `--network none`: nothing in, nothing out. The cluster's network must keep it; sessions prove that it does.
+# `NetworkAccess::None`: nothing in, nothing out. The cluster's network must keep it; sessions prove that it does.
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
@@ -86,7 +86,7 @@ spec:
       {NETWORK_LABEL}: none
   policyTypes: [Ingress, Egress]
 ---
-# `--network egress`: names, and the public internet; no network of yours, no machine, no cluster, nothing in.
+# `NetworkAccess::Bridge`: names, and the public internet; no network of yours, no machine, no cluster, nothing in.
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:

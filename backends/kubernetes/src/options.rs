@@ -5,9 +5,10 @@ mod builder;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bastide::{Error, ErrorKind, GuestPath, Result};
+use bastide::{GuestPath, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::failure::wrong_option;
 use crate::{ClusterAccess, Owner, patch, pool};
 
 /// Whom everything in a pod runs as, unless somebody else is named.
@@ -129,26 +130,35 @@ impl KubernetesOptions {
 
     /// Refuses what no cluster would take, before one is asked.
     pub(crate) fn check(&self) -> Result<()> {
-        let wrong = |option: &str, why: String| {
-            Err(Error::new(ErrorKind::InvalidInput, format!("{option}: {why}"))
-                .with_context("option", option))
-        };
+        let wrong = |option: &str, why: String| Err(wrong_option(option, &why));
         if let Some(pool) = &self.pool {
             if !is_object_name(pool) {
-                return wrong("--pool", format!("{pool:?} is no name of an object"));
+                return wrong(
+                    "KubernetesOptions::pool",
+                    format!("{pool:?} is no name of an object"),
+                );
             }
             return pool::check_options(self);
         }
         if self.owner == Owner::Claim {
-            return wrong("--pool", "a claim is of a pool, and none is named".to_owned());
+            return wrong(
+                "KubernetesOptions::pool",
+                "a claim is of a pool, and none is named".to_owned(),
+            );
         }
         if self.owner != Owner::Job && self.queue.is_some() {
-            return wrong("--queue", "Kueue admits jobs, and this is to be none".to_owned());
+            return wrong(
+                "KubernetesOptions::queue",
+                "Kueue admits jobs, and this is to be none".to_owned(),
+            );
         }
         let is_none = |name: &str| {
             name.is_empty() || name.chars().any(|char| char.is_whitespace() || char.is_control())
         };
-        let images = [("--image", Some(&self.image)), ("--guest-image", self.guest_image.as_ref())];
+        let images = [
+            ("KubernetesOptions::image", Some(&self.image)),
+            ("KubernetesOptions::guest_image", self.guest_image.as_ref()),
+        ];
         for (option, image) in images {
             if let Some(image) = image.filter(|image| is_none(image)) {
                 return wrong(option, format!("{image:?} is no name of an image"));
@@ -156,10 +166,13 @@ impl KubernetesOptions {
         }
         self.ids()?;
         for (option, name) in [
-            ("--runtime-class", self.runtime_class.as_ref()),
-            ("--priority-class", self.priority_class.as_ref()),
-            ("--queue", self.queue.as_ref()),
-            ("--volume", self.volume.as_ref().and_then(|volume| volume.class.as_ref())),
+            ("KubernetesOptions::runtime_class", self.runtime_class.as_ref()),
+            ("KubernetesOptions::priority_class", self.priority_class.as_ref()),
+            ("KubernetesOptions::queue", self.queue.as_ref()),
+            (
+                "KubernetesOptions::volume",
+                self.volume.as_ref().and_then(|volume| volume.class.as_ref()),
+            ),
         ] {
             if let Some(name) = name
                 && !is_object_name(name)
@@ -168,12 +181,18 @@ impl KubernetesOptions {
             }
         }
         if let Some(name) = self.pull_secrets.iter().find(|name| !is_object_name(name)) {
-            return wrong("--pull-secret", format!("{name:?} is no name of an object"));
+            return wrong(
+                "KubernetesOptions::pull_secrets",
+                format!("{name:?} is no name of an object"),
+            );
         }
         if let Some(volume) = &self.volume
             && !is_quantity(&volume.size)
         {
-            return wrong("--volume", format!("{:?} is no size, such as 10Gi", volume.size));
+            return wrong(
+                "KubernetesOptions::volume",
+                format!("{:?} is no size, such as 10Gi", volume.size),
+            );
         }
         for toleration in &self.tolerations {
             Toleration::parse(toleration)?;
@@ -181,15 +200,24 @@ impl KubernetesOptions {
         for claim in &self.claims {
             let path = claim.path.as_str();
             if !is_object_name(&claim.name) {
-                return wrong("--mount-claim", format!("{:?} is no name of an object", claim.name));
+                return wrong(
+                    "KubernetesOptions::claims",
+                    format!("{:?} is no name of an object", claim.name),
+                );
             }
             if is_taken(path) {
-                return wrong("--mount-claim", format!("{path} is not free for a volume"));
+                return wrong(
+                    "KubernetesOptions::claims",
+                    format!("{path} is not free for a volume"),
+                );
             }
         }
         if let Some(percent) = self.requests_percent.filter(|percent| !(1..=100).contains(percent))
         {
-            return wrong("--requests", format!("{percent} % is no share of a limit"));
+            return wrong(
+                "KubernetesOptions::requests_percent",
+                format!("{percent} % is no share of a limit"),
+            );
         }
         if let Some(patch) = &self.pod_patch {
             patch::check(patch)?;
@@ -209,10 +237,9 @@ impl KubernetesOptions {
         match (number(user), number(group)) {
             (Some(user), Some(group)) if user != 0 => Ok((user, group)),
             _ => {
-                let message = format!("--only-user: {text:?} cannot be the user of a pod");
-                Err(Error::new(ErrorKind::InvalidInput, message)
-                    .with_context("option", "--only-user")
-                    .with_hint("give a number other than 0, or two with a colon; --many-users has root and others"))
+                let why = format!("{text:?} cannot be the user of a pod");
+                Err(wrong_option("KubernetesOptions::user", &why)
+                    .with_hint("give a number other than 0, or two with a colon; `KubernetesOptions::many_users` has root and others"))
             }
         }
     }
@@ -244,13 +271,11 @@ impl<'a> Toleration<'a> {
         };
         let known = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
         if key.is_empty() || effect.is_some_and(|effect| !known.contains(&effect)) {
-            let message = format!("--toleration: {text:?} names no taint");
-            return Err(Error::new(ErrorKind::InvalidInput, message)
-                .with_context("option", "--toleration")
-                .with_hint(format!(
-                    "write KEY[=VALUE][:EFFECT], with an effect of {}",
-                    known.join(", ")
-                )));
+            let why = format!("{text:?} names no taint");
+            return Err(wrong_option("KubernetesOptions::tolerations", &why).with_hint(format!(
+                "write KEY[=VALUE][:EFFECT], with an effect of {}",
+                known.join(", ")
+            )));
         }
         Ok(Self { key, value, effect })
     }
@@ -309,23 +334,26 @@ mod tests {
         assert!(claim("data", "/data").check().is_ok());
         let patch = serde_json::json!({ "spec": { "hostPID": true } });
         let table: [(&str, KubernetesOptions); 13] = [
-            ("--pod-patch", base().pod_patch(patch)),
-            ("--mount-claim", claim("a/b", "/data")),
-            ("--mount-claim", claim("data", "/.bastide/bin")),
-            ("--requests", base().requests_percent(0)),
-            ("--image", KubernetesOptions::new("")),
-            ("--image", KubernetesOptions::new("a b")),
-            ("--runtime-class", base().runtime_class("a/b")),
-            ("--priority-class", base().priority_class("")),
-            ("--pull-secret", base().pull_secret("../x")),
-            ("--toleration", base().toleration("k=v:Never")),
-            ("--only-user", base().user("0")),
-            ("--volume", base().volume(VolumeRequest { size: "ten".to_owned(), class: None })),
-            ("--guest-image", base().guest_image("a b")),
+            ("KubernetesOptions::pod_patch", base().pod_patch(patch)),
+            ("KubernetesOptions::claims", claim("a/b", "/data")),
+            ("KubernetesOptions::claims", claim("data", "/.bastide/bin")),
+            ("KubernetesOptions::requests_percent", base().requests_percent(0)),
+            ("KubernetesOptions::image", KubernetesOptions::new("")),
+            ("KubernetesOptions::image", KubernetesOptions::new("a b")),
+            ("KubernetesOptions::runtime_class", base().runtime_class("a/b")),
+            ("KubernetesOptions::priority_class", base().priority_class("")),
+            ("KubernetesOptions::pull_secrets", base().pull_secret("../x")),
+            ("KubernetesOptions::tolerations", base().toleration("k=v:Never")),
+            ("KubernetesOptions::user", base().user("0")),
+            (
+                "KubernetesOptions::volume",
+                base().volume(VolumeRequest { size: "ten".to_owned(), class: None }),
+            ),
+            ("KubernetesOptions::guest_image", base().guest_image("a b")),
         ];
         for (option, options) in table {
             let error = options.check().unwrap_err();
-            assert!(error.message().starts_with(option), "{option}: {error}");
+            assert!(error.message().starts_with(&format!("`{option}`: ")), "{option}: {error}");
             assert_eq!(error.context()["option"], option);
         }
     }

@@ -18,7 +18,7 @@ pub(crate) const SANDBOXES: &str = "agents.x-k8s.io";
 pub(crate) const POOLS: &str = "extensions.agents.x-k8s.io";
 
 /// The version of both that is spoken.
-pub(crate) const SPOKEN: &str = "v1beta1";
+pub(crate) const API_VERSION: &str = "v1beta1";
 
 /// What a session is in the cluster.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -38,8 +38,8 @@ impl Owner {
     pub(crate) fn path(self, cluster: &Cluster) -> String {
         match self {
             Self::Job => cluster.path("/apis/batch/v1", "jobs"),
-            Self::Sandbox => cluster.path(&format!("/apis/{SANDBOXES}/{SPOKEN}"), "sandboxes"),
-            Self::Claim => cluster.path(&format!("/apis/{POOLS}/{SPOKEN}"), "sandboxclaims"),
+            Self::Sandbox => cluster.path(&format!("/apis/{SANDBOXES}/{API_VERSION}"), "sandboxes"),
+            Self::Claim => cluster.path(&format!("/apis/{POOLS}/{API_VERSION}"), "sandboxclaims"),
         }
     }
 
@@ -86,7 +86,7 @@ impl Owner {
             }),
             Self::Claim => pool::claim(metadata, template, &after(Timestamp::now(), first_seconds)),
             Self::Sandbox => json!({
-                "apiVersion": format!("{SANDBOXES}/{SPOKEN}"),
+                "apiVersion": format!("{SANDBOXES}/{API_VERSION}"),
                 "kind": "Sandbox",
                 "metadata": metadata,
                 "spec": {
@@ -142,24 +142,24 @@ fn after(begin: Timestamp, seconds: u64) -> String {
 pub(crate) async fn check_served(cluster: &Cluster, owner: Owner) -> Result<()> {
     let (group, option) = match owner {
         Owner::Job => return Ok(()),
-        Owner::Sandbox => (SANDBOXES, "--owner"),
-        Owner::Claim => (POOLS, "--pool"),
+        Owner::Sandbox => (SANDBOXES, "KubernetesOptions::owner"),
+        Owner::Claim => (POOLS, "KubernetesOptions::pool"),
     };
     let call = Call::get(format!("/apis/{group}"), "ask for the versions of agent-sandbox");
     let group = cluster.find::<ApiGroup>(call).await?;
     let versions: Vec<_> =
         group.into_iter().flat_map(|group| group.versions).map(|known| known.version).collect();
-    if versions.iter().any(|version| version == SPOKEN) {
+    if versions.iter().any(|version| version == API_VERSION) {
         return Ok(());
     }
     let asked = match owner {
-        Owner::Claim => option.to_owned(),
-        _ => format!("{option} {}", owner.kind_name()),
+        Owner::Claim => format!("`{option}`"),
+        _ => format!("`{option}` {}", owner.kind_name()),
     };
     let message = match versions.is_empty() {
         true => format!("{asked}: agent-sandbox is not installed in the cluster"),
         false => format!(
-            "{asked}: the cluster has agent-sandbox in {} only, and sessions need {SPOKEN}",
+            "{asked}: the cluster has agent-sandbox in {} only, and sessions need {API_VERSION}",
             versions.join(", ")
         ),
     };

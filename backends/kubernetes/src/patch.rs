@@ -1,14 +1,15 @@
 //! Changes to the pod that no option is for. A patch says only what is known to leave the session what it is: everything else
 //! is refused by name, and what lowers a wall is named in the receipt.
 
-use bastide::{Error, ErrorKind, GuestPath, Result};
+use bastide::{Error, GuestPath, Result};
 use serde_json::{Map, Value};
 
+use crate::failure::wrong_option;
 use crate::options::is_taken;
 use crate::pod::CONTAINER;
 
 /// The option a patch is given by.
-pub(crate) const OPTION: &str = "--pod-patch";
+pub(crate) const OPTION: &str = "KubernetesOptions::pod_patch";
 
 /// The longest patch: it is kept in the session's folder.
 const MOST_BYTES: usize = 256 << 10;
@@ -141,7 +142,7 @@ pub(crate) fn apply(template: &mut Value, patch: &Value) {
 }
 
 /// What of a patch lowers a wall.
-pub(crate) fn opened(patch: &Value) -> Vec<String> {
+pub(crate) fn lowered_walls(patch: &Value) -> Vec<String> {
     let mut all = Vec::new();
     POD.find_opened("", patch, &mut all);
     let has_token = |volume: &Value| volume.to_string().contains("\"serviceAccountToken\"");
@@ -312,18 +313,18 @@ fn beneath(at: &str, key: &str) -> String {
 
 fn refused(at: &str, why: &str) -> Error {
     let at = crate::failure::shortened(at);
-    let message = match at.as_str() {
-        "" => format!("{OPTION}: {why}"),
-        at => format!("{OPTION}: {at}: {why}"),
+    let why = match at.as_str() {
+        "" => why.to_owned(),
+        at => format!("{at}: {why}"),
     };
-    Error::new(ErrorKind::InvalidInput, message)
-        .with_context("option", OPTION)
+    wrong_option(OPTION, &why)
         .with_context("field", at)
         .with_hint("what a patch may say is in docs/kubernetes.md; users, limits, commands and what else makes a session have options")
 }
 
 #[cfg(test)]
 mod tests {
+    use bastide::ErrorKind;
     use serde_json::json;
 
     use super::*;
@@ -386,7 +387,7 @@ mod tests {
         for (patch, field) in table {
             let error = check(&patch).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-            assert!(error.message().starts_with(&format!("--pod-patch: {field}")), "{error}");
+            assert!(error.message().starts_with(&format!("`{OPTION}`: {field}")), "{error}");
         }
     }
 
@@ -448,9 +449,9 @@ mod tests {
         assert_eq!(container["resources"]["limits"], json!({ "memory": "1", "nvidia.com/gpu": 1 }));
         assert_eq!(container["volumeMounts"].as_array().unwrap().len(), 2);
         assert_eq!(spec["volumes"].as_array().unwrap().len(), 2);
-        let opened = opened(&patch);
-        assert_eq!(opened.len(), 2, "{opened:?}");
-        assert_eq!(opened[0], "spec.securityContext.seccompProfile");
-        assert!(opened[1].contains("a token of the cluster's in id"), "{opened:?}");
+        let lowered = lowered_walls(&patch);
+        assert_eq!(lowered.len(), 2, "{lowered:?}");
+        assert_eq!(lowered[0], "spec.securityContext.seccompProfile");
+        assert!(lowered[1].contains("a token of the cluster's in id"), "{lowered:?}");
     }
 }

@@ -86,7 +86,7 @@ impl Plan<'_> {
         let metadata = json!({ "name": object_name(self.id), "labels": labels.clone() });
         let first = first_deadline(self.options.lifetime_seconds);
         let template = match &self.options.pool {
-            Some(pool) => pool::asked(pool, self.id, self.home),
+            Some(pool) => pool::claim_request(pool, self.id, self.home),
             None => self.template(labels)?,
         };
         let mut object = self.options.kind().object(&metadata, &template, first);

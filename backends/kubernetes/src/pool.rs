@@ -6,11 +6,11 @@ use bastide_guest_bin::HASH;
 use bastide_proto::pod::POOL;
 use serde_json::{Map, Value, json};
 
-use crate::failure::{ApiStatus, refused, shortened};
+use crate::failure::{ApiStatus, refused, shortened, wrong_option};
 use crate::guest_parts::GuestParts;
 use crate::objects::{Condition, ContainerSpec, OwnerObject, Pod};
 use crate::options::is_object_name;
-use crate::owner::{POOLS, SPOKEN};
+use crate::owner::{API_VERSION, POOLS};
 use crate::patch;
 use crate::pod::{
     CAPABILITIES, CONTAINER, HOME_LABEL as OWN_HOME, NETWORK_LABEL, Plan,
@@ -29,26 +29,26 @@ pub(crate) const HOME_LABEL: &str = "sandbox.users.io/bastide-home";
 const CLAIM_LABEL: &str = "sandbox.users.io/bastide-claim";
 
 /// What to do about a pool that is not as sessions need it.
-const PRINT: &str = "`bastide kubernetes pool` prints one for this version";
+const PRINT_HINT: &str = "`bastide kubernetes pool` prints one for this version";
 
 /// What of a claim is the session's own: the rest is the pool's.
-pub(crate) fn asked(pool: &str, id: &SessionId, home: &str) -> Value {
+pub(crate) fn claim_request(pool: &str, id: &SessionId, home: &str) -> Value {
     let labels = json!({ SESSION_LABEL: id, HOME_LABEL: home, CLAIM_LABEL: SessionId::random() });
     json!({ "pool": pool, "labels": labels })
 }
 
 /// A claim of one that a pool has ready, with what was asked.
-pub(crate) fn claim(metadata: &Value, asked: &Value, shutdown: &str) -> Value {
+pub(crate) fn claim(metadata: &Value, request: &Value, shutdown: &str) -> Value {
     let mut metadata = metadata.clone();
-    metadata["labels"][CLAIM_LABEL] = asked["labels"][CLAIM_LABEL].clone();
+    metadata["labels"][CLAIM_LABEL] = request["labels"][CLAIM_LABEL].clone();
     json!({
-        "apiVersion": format!("{POOLS}/{SPOKEN}"),
+        "apiVersion": format!("{POOLS}/{API_VERSION}"),
         "kind": "SandboxClaim",
         "metadata": metadata,
         // Variables and volumes would have the controller make a pod instead of taking one.
         "spec": {
-            "warmPoolRef": { "name": asked["pool"] },
-            "additionalPodMetadata": { "labels": asked["labels"] },
+            "warmPoolRef": { "name": request["pool"] },
+            "additionalPodMetadata": { "labels": request["labels"] },
             "lifecycle": {
                 "shutdownTime": shutdown,
                 "shutdownPolicy": "Delete",
@@ -68,25 +68,25 @@ pub(crate) fn is_of(pod: &Pod, claim: &OwnerObject) -> bool {
 /// Refuses what only a pod that is yet to be made can be asked for.
 pub(crate) fn check_options(options: &KubernetesOptions) -> Result<()> {
     let all = [
-        ("--image", !options.image.is_empty()),
-        ("--owner", options.owner == Owner::Sandbox),
-        ("--no-pull", options.pull != Default::default()),
-        ("--pull-secret", !options.pull_secrets.is_empty()),
-        ("--label", !options.labels.is_empty()),
-        ("--runtime-class", options.runtime_class.is_some()),
-        ("--node-selector", !options.node_selector.is_empty()),
-        ("--toleration", !options.tolerations.is_empty()),
-        ("--priority-class", options.priority_class.is_some()),
-        ("--only-user", options.user.is_some()),
-        ("--many-users", options.many_users),
-        ("--own-users", options.own_users),
-        ("--read-only", options.read_only_root),
-        ("--volume", options.volume.is_some()),
-        ("--mount-claim", !options.claims.is_empty()),
-        ("--pod-patch", options.pod_patch.is_some()),
-        ("--requests", options.requests_percent.is_some()),
-        ("--queue", options.queue.is_some()),
-        ("--guest-image", options.guest_image.is_some()),
+        ("KubernetesOptions::image", !options.image.is_empty()),
+        ("KubernetesOptions::owner", options.owner == Owner::Sandbox),
+        ("KubernetesOptions::pull", options.pull != Default::default()),
+        ("KubernetesOptions::pull_secrets", !options.pull_secrets.is_empty()),
+        ("KubernetesOptions::labels", !options.labels.is_empty()),
+        ("KubernetesOptions::runtime_class", options.runtime_class.is_some()),
+        ("KubernetesOptions::node_selector", !options.node_selector.is_empty()),
+        ("KubernetesOptions::tolerations", !options.tolerations.is_empty()),
+        ("KubernetesOptions::priority_class", options.priority_class.is_some()),
+        ("KubernetesOptions::user", options.user.is_some()),
+        ("KubernetesOptions::many_users", options.many_users),
+        ("KubernetesOptions::own_users", options.own_users),
+        ("KubernetesOptions::read_only_root", options.read_only_root),
+        ("KubernetesOptions::volume", options.volume.is_some()),
+        ("KubernetesOptions::claims", !options.claims.is_empty()),
+        ("KubernetesOptions::pod_patch", options.pod_patch.is_some()),
+        ("KubernetesOptions::requests_percent", options.requests_percent.is_some()),
+        ("KubernetesOptions::queue", options.queue.is_some()),
+        ("KubernetesOptions::guest_image", options.guest_image.is_some()),
     ];
     match all.into_iter().find(|(_, given)| *given) {
         Some((option, _)) => Err(made_already(option)),
@@ -98,9 +98,9 @@ pub(crate) fn check_options(options: &KubernetesOptions) -> Result<()> {
 pub(crate) fn check_spec(spec: &MachineSpec) -> Result<()> {
     let limits = &spec.limits;
     let all = [
-        ("--memory", limits.memory.is_some()),
-        ("--cpus", limits.cpu_millis.is_some()),
-        ("--disk", limits.disk.is_some()),
+        ("ResourceLimits::memory", limits.memory.is_some()),
+        ("ResourceLimits::cpu_millis", limits.cpu_millis.is_some()),
+        ("ResourceLimits::disk", limits.disk.is_some()),
     ];
     match all.into_iter().find(|(_, given)| *given) {
         Some((option, _)) => Err(made_already(option)),
@@ -109,41 +109,47 @@ pub(crate) fn check_spec(spec: &MachineSpec) -> Result<()> {
 }
 
 fn made_already(option: &str) -> Error {
-    let message = format!("{option}: the pods of a pool are made already");
-    Error::new(ErrorKind::InvalidInput, message)
-        .with_context("option", option)
-        .with_hint("give it to `bastide kubernetes pool`, or leave --pool out")
+    wrong_option(option, "the pods of a pool are made already")
+        .with_hint("give it to `bastide kubernetes pool`, or leave `KubernetesOptions::pool` out")
+}
+
+/// A failure that is the pool's.
+fn pool_error(kind: ErrorKind, why: &str) -> Error {
+    let option = "KubernetesOptions::pool";
+    Error::new(kind, format!("`{option}`: {why}")).with_context("option", option)
 }
 
 /// Refuses a pod that is not what a session is to be, or less closed: its template is somebody else's.
 pub(crate) fn check_pod(pool: &str, pod: &Pod, spec: &MachineSpec) -> Result<()> {
     let wrong = |kind: ErrorKind, why: String, hint: &str| {
-        Err(Error::new(kind, format!("--pool: the pods of {pool} {why}"))
-            .with_context("option", "--pool")
-            .with_hint(hint))
+        Err(pool_error(kind, &format!("the pods of {pool} {why}")).with_hint(hint))
     };
     let found = pod.spec.containers.iter().find(|container| container.name == CONTAINER);
     let loader = guest_command(&["container", POOL]);
     let Some(container) = found.filter(|found| found.command.first() == loader.first()) else {
         let why = "have no guest that waits for a session".to_owned();
-        return wrong(ErrorKind::Unsupported, why, PRINT);
+        return wrong(ErrorKind::Unsupported, why, PRINT_HINT);
     };
     if container.command != loader {
         let why = match container.command.get(1).map(String::as_str) == Some(HASH) {
             true => "have a guest that does not wait for a session".to_owned(),
             false => "have the guest of another version".to_owned(),
         };
-        return wrong(ErrorKind::Unsupported, why, PRINT);
+        return wrong(ErrorKind::Unsupported, why, PRINT_HINT);
     }
-    if let Some(open) = opened(pod, container) {
+    if let Some(open) = weakened_wall(pod, container) {
         let why = format!("are less closed than sessions are: {open}");
-        return wrong(ErrorKind::Unsupported, why, PRINT);
+        return wrong(ErrorKind::Unsupported, why, PRINT_HINT);
     }
     let network = network_label(spec.network);
     let label = pod.metadata.labels.get(NETWORK_LABEL).map_or("another", String::as_str);
     if label != network {
         let why = format!("have the network `{label}`, and the session is to have `{network}`");
-        return wrong(ErrorKind::InvalidInput, why, "choose with --network what the pool has");
+        return wrong(
+            ErrorKind::InvalidInput,
+            why,
+            "choose with `CreateOptions::network` what the pool has",
+        );
     }
     let root = spec.root.as_str();
     if !container.volume_mounts.iter().any(|mount| mount.mount_path == root) {
@@ -154,7 +160,7 @@ pub(crate) fn check_pod(pool: &str, pod: &Pod, spec: &MachineSpec) -> Result<()>
 }
 
 /// What of a pod lowers a wall that every receipt of a pod names.
-fn opened(pod: &Pod, container: &ContainerSpec) -> Option<&'static str> {
+fn weakened_wall(pod: &Pod, container: &ContainerSpec) -> Option<&'static str> {
     let own = &container.security_context;
     let profile =
         own.seccomp_profile.as_ref().or(pod.spec.security_context.seccomp_profile.as_ref());
@@ -183,18 +189,18 @@ pub(crate) fn refusal(pool: &str, claim: &OwnerObject) -> Option<Error> {
     let said = shortened(&ready.message);
     let error = match ready.reason.as_str() {
         "WarmPoolNotFound" => {
-            let message = format!("--pool: there is no pool {pool} in the namespace");
-            Error::new(ErrorKind::NotFound, message).with_hint(PRINT)
+            let why = format!("there is no pool {pool} in the namespace");
+            pool_error(ErrorKind::NotFound, &why).with_hint(PRINT_HINT)
         }
         "TemplateNotFound" => {
-            let message = format!("--pool: the pool {pool} has no template: {said}");
-            Error::new(ErrorKind::NotFound, message).with_hint(PRINT)
+            let why = format!("the pool {pool} has no template: {said}");
+            pool_error(ErrorKind::NotFound, &why).with_hint(PRINT_HINT)
         }
         "InvalidMetadata" => {
-            let message = format!("--pool: agent-sandbox takes no labels of Bastide: {said}");
+            let why = format!("agent-sandbox takes no labels of Bastide: {said}");
             let hint =
                 "let its controller have the label domain sandbox.users.io, as it has unless told";
-            Error::new(ErrorKind::Unsupported, message).with_hint(hint)
+            pool_error(ErrorKind::Unsupported, &why).with_hint(hint)
         }
         "ReconcilerError" if said.contains("forbidden") => {
             let api_status = ApiStatus { message: said, ..ApiStatus::default() };
@@ -202,17 +208,21 @@ pub(crate) fn refusal(pool: &str, claim: &OwnerObject) -> Option<Error> {
         }
         _ => return None,
     };
-    Some(error.with_context("option", "--pool"))
+    Some(error)
 }
 
 /// What a claim waited for until nobody did any more.
-pub(crate) fn late(pool: &str, claim: Option<&OwnerObject>, most: std::time::Duration) -> Error {
+pub(crate) fn timed_out(
+    pool: &str,
+    claim: Option<&OwnerObject>,
+    most: std::time::Duration,
+) -> Error {
     let said = claim.and_then(ready).map(|ready| shortened(&ready.message));
     let said =
         said.filter(|said| !said.is_empty()).unwrap_or_else(|| "nothing was said".to_owned());
     let message = format!("the pool {pool} gave no pod within {} s: {said}", most.as_secs());
     Error::new(ErrorKind::Timeout, message)
-        .with_context("option", "--pool")
+        .with_context("option", "KubernetesOptions::pool")
         .with_hint("does agent-sandbox's controller run, and does the pool have replicas? `kubectl describe sandboxclaim` says more")
 }
 
@@ -238,28 +248,26 @@ pub fn pool_manifest(
     spec: &MachineSpec,
     options: &KubernetesOptions,
 ) -> Result<String> {
-    let wrong = |option: &str, why: &str| {
-        Err(Error::new(ErrorKind::InvalidInput, format!("{option}: {why}"))
-            .with_context("option", option))
-    };
     if !is_object_name(name) {
-        return wrong("NAME", &format!("{name:?} is no name of an object"));
+        let message = format!("{name:?} is no name of a pool");
+        return Err(Error::new(ErrorKind::InvalidInput, message));
     }
     options.check()?;
     let of_session = [
-        ("--pool", options.pool.is_some()),
-        ("--owner", options.owner != Owner::Job),
-        ("--queue", options.queue.is_some()),
-        ("--volume", options.volume.is_some()),
-        ("--boot-timeout", options.boot_seconds.is_some()),
-        ("--lifetime", options.lifetime_seconds.is_some()),
+        ("KubernetesOptions::pool", options.pool.is_some()),
+        ("KubernetesOptions::owner", options.owner != Owner::Job),
+        ("KubernetesOptions::queue", options.queue.is_some()),
+        ("KubernetesOptions::volume", options.volume.is_some()),
+        ("KubernetesOptions::boot_seconds", options.boot_seconds.is_some()),
+        ("KubernetesOptions::lifetime_seconds", options.lifetime_seconds.is_some()),
     ];
     if let Some((option, _)) = of_session.into_iter().find(|(_, given)| *given) {
-        return wrong(option, "that is a session's own, and not a pool's");
+        return Err(wrong_option(option, "that is a session's own, and not a pool's"));
     }
-    let opened = options.pod_patch.as_ref().map(patch::opened).unwrap_or_default();
-    if let Some(open) = opened.first() {
-        return wrong(patch::OPTION, &format!("{open} lowers a wall, which pods of a pool cannot"));
+    let lowered = options.pod_patch.as_ref().map(patch::lowered_walls).unwrap_or_default();
+    if let Some(open) = lowered.first() {
+        let why = format!("{open} lowers a wall, which pods of a pool cannot");
+        return Err(wrong_option(patch::OPTION, &why));
     }
     crate::refusal::check(spec, options)?;
     let guest = GuestParts::embedded()?;
@@ -281,20 +289,21 @@ pub fn pool_manifest(
         *command = json!(guest_command(&["container", POOL]));
     }
     objects.push(json!({
-        "apiVersion": format!("{POOLS}/{SPOKEN}"),
+        "apiVersion": format!("{POOLS}/{API_VERSION}"),
         "kind": "SandboxTemplate",
         "metadata": { "name": name, "labels": of_all.clone() },
         // The policies of the namespace hold by label; one more of the controller's would open what they close.
         "spec": { "podTemplate": template, "networkPolicyManagement": "Unmanaged" },
     }));
     objects.push(json!({
-        "apiVersion": format!("{POOLS}/{SPOKEN}"),
+        "apiVersion": format!("{POOLS}/{API_VERSION}"),
         "kind": "SandboxWarmPool",
         "metadata": { "name": name, "labels": of_all },
         "spec": { "replicas": replicas, "sandboxTemplateRef": { "name": name }, "updateStrategy": { "type": "Recreate" } },
     }));
-    let mut out =
-        String::from("# A pool for `--pool`. `kubectl apply --server-side -f -` makes it.\n");
+    let mut out = String::from(
+        "# A pool for `KubernetesOptions::pool`. `kubectl apply --server-side -f -` makes it.\n",
+    );
     for mut object in objects {
         object["metadata"]["namespace"] = namespace.into();
         let text = serde_json::to_string_pretty(&object);

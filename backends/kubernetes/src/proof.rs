@@ -31,10 +31,10 @@ pub(crate) fn check(
         return Ok(());
     }
     let hint = "apply the policies of `bastide kubernetes manifest` on a cluster whose network keeps them, or take it as it is \
-                with `--network unproved`";
+                with `KubernetesOptions::unproved_network`";
     let refused = |message: &str| {
         Err(Error::new(ErrorKind::Unsupported, message.to_owned())
-            .with_context("option", "--network")
+            .with_context("option", "CreateOptions::network")
             .with_hint(hint))
     };
     if up.probes.iter().any(|probe| !probe.is_closed()) {

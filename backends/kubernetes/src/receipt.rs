@@ -39,10 +39,10 @@ pub(crate) fn receipt(
     }
     network(&mut receipt, spec.network, options);
     users(&mut receipt, options, pod, report);
-    let opened = options.pod_patch.as_ref().map(patch::opened).unwrap_or_default();
-    filters(&mut receipt, up, opened.iter().any(|field| field.ends_with(".seccompProfile")));
-    let opened = opened.iter().map(|field| format!("{field}: as the patch of the pod has it"));
-    receipt.not_enforced.extend(opened);
+    let lowered = options.pod_patch.as_ref().map(patch::lowered_walls).unwrap_or_default();
+    filters(&mut receipt, up, lowered.iter().any(|field| field.ends_with(".seccompProfile")));
+    let lowered = lowered.iter().map(|field| format!("{field}: as the patch of the pod has it"));
+    receipt.not_enforced.extend(lowered);
     if options.read_only_root {
         receipt.walls.push("own root, read-only but for the workspace and /tmp".to_owned());
     }

@@ -2,6 +2,7 @@
 
 use bastide::{Error, ErrorKind, Isolation, MachineSpec, NetworkAccess, Result, Rung};
 
+use crate::failure::wrong_option;
 use crate::{KubernetesOptions, patch, pool};
 
 /// Refuses what pods do not have, before anything of one is made.
@@ -43,14 +44,15 @@ pub(crate) fn check(spec: &MachineSpec, options: &KubernetesOptions) -> Result<(
     }
     let root = spec.root.as_str();
     let hides = |path: &str| root == path || root.starts_with(&format!("{path}/"));
-    let claims = options.claims.iter().map(|claim| ("--mount-claim", claim.path.as_str()));
+    let claims =
+        options.claims.iter().map(|claim| ("KubernetesOptions::claims", claim.path.as_str()));
     let patched = options.pod_patch.iter().flat_map(patch::mount_paths);
     let mut mounts = claims.chain(patched.map(|path| (patch::OPTION, path)));
     if let Some((option, path)) = mounts.find(|(_, path)| hides(path)) {
-        let what = format!("{option}: {path} would hide the workspace {root}");
-        return Err(Error::new(ErrorKind::InvalidInput, what)
-            .with_context("option", option)
-            .with_hint("mount it beside the workspace, or inside"));
+        let why = format!("{path} would hide the workspace {root}");
+        return Err(
+            wrong_option(option, &why).with_hint("mount it beside the workspace, or inside")
+        );
     }
     if spec.storage.is_some() {
         return refuse(

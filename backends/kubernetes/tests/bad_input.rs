@@ -293,8 +293,10 @@ async fn names_the_version_of_agent_sandbox_that_is_missing() {
     for (versions, word) in
         [(r#"{"versions":[{"version":"v1alpha1"}]}"#, "v1alpha1"), ("{}", "not installed")]
     {
-        let asked: [(&str, KubernetesOptions); 2] =
-            [("--owner sandbox", sandbox()), ("--pool", KubernetesOptions::from_pool("warm"))];
+        let asked: [(&str, KubernetesOptions); 2] = [
+            ("`KubernetesOptions::owner` sandbox", sandbox()),
+            ("`KubernetesOptions::pool`", KubernetesOptions::from_pool("warm")),
+        ];
         for (option, options) in asked {
             let dir = tempfile::tempdir().unwrap();
             let answer: Answer = Arc::new(move |verb, path| match (verb, path) {
@@ -323,13 +325,13 @@ async fn says_what_forbids_the_session() {
             403,
             "jobs is forbidden: exceeded quota: q, used: 2, limited: 2",
             ErrorKind::LimitExceeded,
-            "--memory",
+            "ResourceLimits::memory",
         ),
         (
             403,
             "unable to create new content in namespace n because it is being terminated",
             ErrorKind::Conflict,
-            "--namespace",
+            "ClusterAccess::namespace",
         ),
         (
             403,

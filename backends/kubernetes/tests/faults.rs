@@ -34,14 +34,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bastide::{Client, Session};
 use bastide_kubernetes::{ClusterAccess, KubernetesBackend, KubernetesOptions, PodPull};
 use bastide_testkit::cluster::Cluster;
 use bastide_testkit::engine::images;
 use bastide_testkit::kubernetes;
-use bastide_testkit::suite::{self, Context, Trial, TrialError, skip};
+use bastide_testkit::suite::{self, Context, Outcome, Trial, TrialError, sh, skip};
 
 /// The variable by which `cargo xtask test` runs these, alone.
 const ALONE: &str = "BASTIDE_TEST_FAULTS";
+
+/// How long a controller may take to replace a pod.
+const REPLACED: Duration = Duration::from_secs(40);
 
 /// The namespace that tests have.
 const NAMESPACE: &str = "bastide-test";
@@ -114,6 +118,26 @@ fn objects(kind: &str, selector: &str) -> Result<Vec<String>, TrialError> {
     let path = "jsonpath={range .items[*]}{.metadata.name}{\"\\n\"}{end}";
     let said = administer(&["-n", NAMESPACE, "get", kind, "-l", selector, "-o", path])?;
     Ok(said.lines().map(str::to_owned).collect())
+}
+
+/// Deletes the pod of a session, for which its controller makes another: that one is not the session.
+async fn is_not_what_replaces_its_pod(
+    client: &Client,
+    session: &Session,
+    selector: &str,
+) -> Outcome {
+    let uid = || {
+        let path = "jsonpath={.items[*].metadata.uid}";
+        administer(&["-n", NAMESPACE, "get", "pods", "-l", selector, "-o", path])
+    };
+    let before = uid()?;
+    administer(&["-n", NAMESPACE, "delete", "pod", "-l", selector])?;
+    let swapped = || uid().map(|now| !now.is_empty() && now != before);
+    until(REPLACED, "there is another pod", swapped).await?;
+    let end = client.inspect(session.id()).await?.end.ok_or("it is taken for the session")?;
+    assert_eq!(end.reason, "backend_lost", "{end:?}");
+    assert!(session.exec(sh("true")).await.is_err());
+    Ok(())
 }
 
 /// Waits until something is so.

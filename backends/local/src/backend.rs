@@ -241,7 +241,7 @@ impl Backend for LocalBackend {
 
     async fn boot(&self, folder: &SessionFolder, spec: &MachineSpec) -> Result<Booted> {
         let spec = self.with_default_isolation(spec);
-        let egress = self.egress_handout(folder.id(), &spec).await?;
+        let egress = self.egress_setup(folder.id(), &spec).await?;
         let wardens = boot::Wardens {
             guest: &self.guest,
             spares: self.spares.as_ref(),

@@ -50,8 +50,8 @@ impl EgressSetup {
 }
 
 impl LocalBackend {
-    /// What the warden of a session is handed, if its network has a policy.
-    pub(crate) async fn egress_handout(
+    /// What the warden of a session gets to serve its network, if that has a policy.
+    pub(crate) async fn egress_setup(
         &self,
         id: &SessionId,
         spec: &MachineSpec,

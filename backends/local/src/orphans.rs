@@ -6,10 +6,10 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use bastide::SweepMode;
+use bastide::host::is_same_file;
 use bastide::host::process_identity::kill;
 use bastide_proto::warden::HOST_INIT;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -197,7 +197,7 @@ fn free_ranges(locks: &Path, mode: SweepMode, swept: &mut Vec<String>) -> io::Re
         let Ok(lock) = File::options().write(true).open(&path) else { continue };
         let is_free = lock.try_lock().is_ok();
         let in_place = match (lock.metadata(), fs::symlink_metadata(&path)) {
-            (Ok(held), Ok(found)) => (held.dev(), held.ino()) == (found.dev(), found.ino()),
+            (Ok(held), Ok(found)) => is_same_file(&held, &found),
             _ => false,
         };
         if is_free && in_place && is_nobodys(&path) {

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use bastide::host::is_same_file;
 use bastide::model::Manifest;
 use bastide::model::mount::MountStrategy;
 use bastide::{
@@ -88,8 +89,8 @@ fn moved(host: &Path, path: &GuestPath, rung: Rung) -> Error {
 
 /// Whether two paths lead to one folder, by links or not.
 fn is_same_folder(one: &Path, other: &Path) -> bool {
-    let found = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
-    one == other || (found(one).is_some() && found(one) == found(other))
+    let found = (one.metadata(), other.metadata());
+    one == other || matches!(found, (Ok(one), Ok(other)) if is_same_file(&one, &other))
 }
 
 /// The base of a sandbox with namespaces. `is_alone` says that its workspace is all of the caller's that is inside.

@@ -1,4 +1,4 @@
-//! Bringing a sandbox up: it is made, the guest gets in, and hears what the session is.
+//! Bringing a sandbox up: it is made, the guest gets in, and receives what the session is.
 
 use std::ffi::OsString;
 use std::fs;

@@ -42,6 +42,27 @@ impl SbxOptions {
         Self::default()
     }
 
+    /// Takes that image.
+    #[must_use]
+    pub fn template(mut self, image: impl Into<String>) -> Self {
+        self.template = Some(image.into());
+        self
+    }
+
+    /// Signs in to a service where no secret of it is stored.
+    #[must_use]
+    pub fn oauth(mut self, service: impl Into<String>) -> Self {
+        self.oauth.push(service.into());
+        self
+    }
+
+    /// Signs in to a service in any case.
+    #[must_use]
+    pub fn oauth_refresh(mut self, service: impl Into<String>) -> Self {
+        self.oauth_refresh.push(service.into());
+        self
+    }
+
     /// Lets these hosts be reached.
     #[must_use]
     pub fn network_allow(mut self, hosts: impl IntoIterator<Item = String>) -> Self {

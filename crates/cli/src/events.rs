@@ -1,4 +1,4 @@
-//! Who hears of what the tool does.
+//! Which sinks get the events of what the tool does.
 
 use std::io::Write;
 

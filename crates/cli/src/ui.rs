@@ -3,6 +3,7 @@
 mod escape;
 mod failures;
 mod hint;
+mod option_names;
 mod progress;
 mod table;
 
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 pub(crate) use escape::{escaped, escaped_json};
 pub(crate) use failures::Failures;
 pub(crate) use hint::hint;
+pub(crate) use option_names::{message, with_flags};
 pub(crate) use progress::ProgressLine;
 pub(crate) use table::Table;
 
@@ -112,19 +114,22 @@ impl Ui {
         if self.json {
             let error = json!({
                 "code": error.code(),
-                "message": error.message(),
+                "message": message(error),
                 "hint": hint(error),
-                "context": error.context(),
+                "context": option_names::context(error),
             });
             let text = json!({ "error": error }).to_string();
             self.say(&format!("{}\n", escaped_json(&text)));
             return ExitCode::from(OWN_FAILURE);
         }
-        let mut text = format!("{BAD}error:{BAD:#} {}\n", escaped(&error.to_string()));
+        let mut text = format!("{BAD}error:{BAD:#} {}\n", escaped(&message(error)));
         let mut source = std::error::Error::source(error);
         while let Some(cause) = source {
             let cause_text = cause.to_string();
-            text.push_str(&format!("  {DIM}because:{DIM:#} {}\n", escaped(&cause_text)));
+            text.push_str(&format!(
+                "  {DIM}because:{DIM:#} {}\n",
+                escaped(&with_flags(&cause_text))
+            ));
             source = cause.source();
         }
         if let Some(hint) = hint(error) {

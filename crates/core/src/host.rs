@@ -9,9 +9,9 @@ pub mod process_identity;
 pub mod resolve;
 pub mod token;
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Metadata};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -38,6 +38,12 @@ pub fn make_private(folder: &Path) -> io::Result<bool> {
     }
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     Ok(true)
+}
+
+/// Whether both are of one file: the same inode of the same file system.
+#[must_use]
+pub fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
 /// Why a session cannot be reached: it is not there, or this process lacks what it takes.

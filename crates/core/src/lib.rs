@@ -10,6 +10,7 @@ pub mod events;
 pub mod host;
 mod journal;
 pub mod link;
+mod lower_hex;
 pub mod secrets;
 mod session;
 pub mod snapshot;

@@ -11,8 +11,8 @@ use bastide_model::patch::{FileAnswer, FileRequest, PatchRun, PatchStep, Workspa
 use bastide_model::paths::SandboxWorkspaceScope;
 use bastide_model::tools::{
     ExecCall, ExecCommandRun, ExecOutcome, ExecStep, FILESYSTEM_TOOLS, ImageAnswer, ImageRun,
-    MAX_IMAGE_BYTES, Response, SHELL_TOOLS, Shell, Start, ToolDefinition, WriteStdinRun,
-    tool_definition,
+    MAX_IMAGE_BYTES, PtySupport, Response, SHELL_TOOLS, Shell, Start, ToolDefinition,
+    WriteStdinRun, tool_definition,
 };
 use serde_json::Value;
 
@@ -136,7 +136,8 @@ impl<'a> Tools<'a> {
     /// Fails if the session does. Mistakes of the model are reported in the text.
     pub async fn exec_command(&self, raw: &str) -> Result<String> {
         let started = Instant::now();
-        let run = ExecCommandRun::start(raw, &self.session.policy, &self.scope, true)?;
+        let run =
+            ExecCommandRun::start(raw, &self.session.policy, &self.scope, PtySupport::Interactive)?;
         let mut run = match run {
             Start::Run(run) => run,
             Start::Refuse(text) => return Ok(text),
@@ -190,7 +191,7 @@ impl<'a> Tools<'a> {
     /// As [`exec_command`](Self::exec_command).
     pub async fn write_stdin(&self, raw: &str) -> Result<String> {
         let started = Instant::now();
-        let run = match WriteStdinRun::start(raw, true)? {
+        let run = match WriteStdinRun::start(raw, PtySupport::Interactive)? {
             Start::Run(run) => run,
             Start::Refuse(text) => return Ok(text),
         };

@@ -1,4 +1,4 @@
-//! The first message of TLS, looked at and not answered.
+//! The first message of TLS, the client's hello: parsed, and not answered.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What the program takes from itself before it hears a word of a sandbox.
+//! What rights the program gives up before it reads the first byte from a sandbox.
 
 use std::io;
 use std::path::Path;

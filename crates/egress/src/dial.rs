@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::dns::is_own_address;
+use crate::dns::owner_of;
 use crate::state::{ActivePolicy, ProxyState};
 
 /// How long all of it may take.
@@ -53,8 +53,7 @@ pub(crate) async fn dial(
         let mut fit = Vec::new();
         let mut refused = None;
         for address in found {
-            let is_own = is_own_address(address);
-            match active.policy.check_address(host, rule, address, is_own) {
+            match active.policy.check_address(host, rule, address, owner_of(address)) {
                 Ok(()) => fit.push(address),
                 Err(what) => refused = Some(format!("{host} leads to {address}, which is {what}")),
             }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bastide_model::policy::{DecisionReason, Flow, Host, Policy, normal_name};
+use bastide_model::policy::{AddressOwner, DecisionReason, Flow, Host, Policy, normal_name};
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, ResponseCode};
 use hickory_proto::rr::rdata::opt::EdnsOption;
 use hickory_proto::rr::rdata::{A, PTR};
@@ -238,7 +238,10 @@ pub(crate) async fn serve_stream(shared: Arc<ProxyState>, mut stream: TcpStream)
     }
 }
 
-/// Whether an address is one of this machine's own: nobody else could have it here.
-pub(crate) fn is_own_address(address: IpAddr) -> bool {
-    std::net::UdpSocket::bind((address, 0)).is_ok()
+/// Whose an address is: nobody else could have this machine's own here.
+pub(crate) fn owner_of(address: IpAddr) -> AddressOwner {
+    match std::net::UdpSocket::bind((address, 0)) {
+        Ok(_) => AddressOwner::ThisMachine,
+        Err(_) => AddressOwner::Other,
+    }
 }

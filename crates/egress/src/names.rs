@@ -1,6 +1,6 @@
 //! Addresses that stand for names.
 //!
-//! Where a name's address lies is told by its hash, so that a program that is started again in the same session gives
+//! A name's address follows from its hash, so that a program that is started again in the same session gives
 //! the same names the same addresses, as good as always.
 
 use std::collections::HashMap;

@@ -154,7 +154,7 @@ impl CacheKey {
             "roots": upstream.roots,
             "dns": upstream.dns.map(|dns| dns.to_string()),
         });
-        let name = hex(digest(&SHA256, route.to_string().as_bytes()).as_ref());
+        let name = hex::encode(digest(&SHA256, route.to_string().as_bytes()).as_ref());
         Self { name, url, authority }
     }
 
@@ -309,16 +309,12 @@ async fn is_whole(file: &mut File, cached: &CacheEntry) -> bool {
         }
         tokio::task::yield_now().await;
     }
-    let is_same = left == 0 && hex(found.finish().as_ref()) == cached.sha256;
+    let is_same = left == 0 && hex::encode(found.finish().as_ref()) == cached.sha256;
     is_same && io::Seek::rewind(file).is_ok()
 }
 
 fn is_hex(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A file that is being kept. If it is dropped before its end, nothing of it is.
@@ -358,7 +354,7 @@ impl PackageWriter {
             if self.received != self.bytes {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            let sha256 = hex(self.digest.clone().finish().as_ref());
+            let sha256 = hex::encode(self.digest.clone().finish().as_ref());
             drop(file);
             fs::rename(&path, object(&self.folder, &sha256))?;
             let CacheKey { url, .. } = self.key.clone();

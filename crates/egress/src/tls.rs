@@ -176,7 +176,7 @@ fn name_of(session: &str, hosts: &[HostPattern], key: &KeyPair) -> String {
         digest.update(format!("{host}\n").as_bytes());
     }
     let digest = digest.finish();
-    let short: String = digest.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let short = hex::encode(digest.as_ref().get(..4).unwrap_or_default());
     format!("Bastide session {session} {short}")
 }
 

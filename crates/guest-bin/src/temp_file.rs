@@ -1,4 +1,4 @@
-//! Files that are not whole yet.
+//! Temporary files, which get their names when they are whole.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! The first process of a container: meets the host, hears what the session is, starts guest and launcher,
+//! The first process of a container: meets the host, receives what the session is, starts guest and launcher,
 //! and from then on only reaps. It has one thread for all its life, so it may fork.
 //!
 //! The container is the jail; what is built here are only the walls between commands and guest.
@@ -53,7 +53,8 @@ const SPEAK: Duration = Duration::from_secs(10);
 const ONE_USER: &str = "its container runs as one user only";
 
 /// The same in a pod, and what opens more.
-const ONE_USER_POD: &str = "its pod runs as one user only; make the session with `--many-users`";
+const ONE_USER_POD: &str =
+    "its pod runs as one user only; make the session with `KubernetesOptions::many_users`";
 
 /// An engine gives no user or file system apart.
 const OF_ENGINE: LimitContext = LimitContext {

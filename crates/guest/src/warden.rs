@@ -2,7 +2,7 @@
 //!
 //! It is started with its standard input as a socket to the process that makes the session, its owner;
 //! or a zygote forks it, which that process started before.
-//! It is told of the sandbox's base first and builds that; the session may come much later.
+//! It receives the sandbox's base first and builds that; the session may come much later.
 
 pub mod container;
 mod container_net;

@@ -25,14 +25,10 @@ pub fn sha256_hex(mut stream: impl Read) -> io::Result<String> {
             Err(error) => return Err(error),
         }
     }
-    Ok(hex(&digest.finalize()))
+    Ok(hex::encode(digest.finalize()))
 }
 
 /// The SHA-256 of bytes, in hexadecimal digits.
 pub(crate) fn sha256_hex_of(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(bytes))
 }

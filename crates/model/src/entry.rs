@@ -7,8 +7,8 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 pub use git::GitRepo;
-pub use read::EntryFields;
 pub(crate) use read::{BUILTIN, entries};
+pub use read::{EntryFields, EntryShape};
 
 use crate::custom::Custom;
 use crate::lax::{Dump, Object};

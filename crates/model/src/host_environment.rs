@@ -49,14 +49,16 @@ impl Default for HostEnvironment {
 }
 
 impl HostEnvironment {
-    /// The choice a caller makes by `inherit_host_environment` and `host_environment_allowlist`.
+    /// The choice a caller makes by the options of the reference, as JSON: `inherit_host_environment`, which is so
+    /// unless it is given, and `host_environment_allowlist`.
     ///
     /// # Errors
     ///
     /// `ValueError` if both are chosen, `TypeError` if the list is none.
-    pub fn of_options(inherit: bool, allowlist: &Value) -> Result<Self> {
+    pub fn of_options(options: &Value) -> Result<Self> {
         const NO_LIST: &str = "host_environment_allowlist must be a collection of variable names";
-        match allowlist {
+        let inherit = options["inherit_host_environment"].as_bool().unwrap_or(true);
+        match &options["host_environment_allowlist"] {
             Value::Null if inherit => Ok(Self::Inherited),
             Value::Null => Ok(Self::default()),
             _ if inherit => Err(raise::value_error(

@@ -10,8 +10,10 @@ mod resolve;
 mod scope;
 
 pub use input::PathInput;
-pub use policy::WorkspacePathPolicy;
-pub use resolve::{HostFiles, grant_host_path, resolve_links, resolve_workspace_path};
+pub use policy::{PathUse, WorkspacePathPolicy};
+pub use resolve::{
+    AbsolutePaths, HostFiles, grant_host_path, resolve_links, resolve_workspace_path,
+};
 pub use scope::{SandboxWorkspaceScope, cwd_from_json, normalize_sandbox_cwd};
 
 use crate::PosixPath;

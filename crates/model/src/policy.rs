@@ -48,7 +48,7 @@ use crate::lax::{Checked, Context, FromInput, Input, Invalid, PathSegment};
 use crate::registry::Registry;
 use crate::{Error, ErrorKind, Result};
 
-pub use address::{Network, SpecialAddress, special_address};
+pub use address::{AddressOwner, Network, SpecialAddress, special_address};
 pub use decide::{DecisionReason, Explanation, Flow, HttpRequest, RuleMatch, Verdict};
 pub use host::{Host, HostPattern, normal_name};
 pub use path::{InvalidPath, NormalPath, PathGlob};

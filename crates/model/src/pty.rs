@@ -43,9 +43,9 @@ pub fn clamp_pty_yield_time_ms(yield_time_ms: i64) -> i64 {
 /// How long writing to a process may wait for output. A call that writes nothing only polls, and
 /// waits longer so that polling in a loop does not burn turns.
 #[must_use]
-pub fn resolve_pty_write_yield_time_ms(yield_time_ms: i64, input_empty: bool) -> i64 {
+pub fn resolve_pty_write_yield_time_ms(yield_time_ms: i64, input: &str) -> i64 {
     let clamped = clamp_pty_yield_time_ms(yield_time_ms);
-    if input_empty { clamped.max(PTY_EMPTY_YIELD_TIME_MS_MIN) } else { clamped }
+    if input.is_empty() { clamped.max(PTY_EMPTY_YIELD_TIME_MS_MIN) } else { clamped }
 }
 
 /// An unused id, starting the search at a place that `random` decides; `None` if all are in use.

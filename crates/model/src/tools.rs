@@ -12,7 +12,10 @@ mod schema;
 mod stdin;
 
 pub use arguments::{ExecCommandArgs, ViewImageArgs, WriteStdinArgs};
-pub use exec::{ExecCall, ExecCommandRun, ExecOutcome, ExecStep, Shell, resolve_workdir_command};
+pub use exec::{
+    ExecCall, ExecCommandRun, ExecOutcome, ExecStep, PtySupport, Shell, ShellMode,
+    resolve_workdir_command,
+};
 pub use image::{ImageAnswer, ImageRun, MAX_IMAGE_BYTES, detect_image_mime_type};
 pub use response::{Response, normalize_output, prepend_notice};
 pub use schema::{

@@ -75,11 +75,7 @@ impl Cache {
     }
 
     fn path(&self, id: BlockId) -> PathBuf {
-        use std::fmt::Write;
-        let mut name = String::with_capacity(48);
-        for byte in id.object {
-            let _ = write!(name, "{byte:02x}");
-        }
+        let name = hex::encode(id.object);
         let folder = self.folder.join(&name[..2]);
         folder.join(format!("{name}-{}", id.index))
     }

@@ -1,4 +1,4 @@
-//! What the program is told: which stores to answer for, with which keys, and where it may keep files.
+//! What the program is configured with: which stores to answer for, with which keys, and where it may keep files.
 
 use std::fmt;
 use std::path::PathBuf;

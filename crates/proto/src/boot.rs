@@ -1,4 +1,4 @@
-//! What the host tells the warden of a local sandbox, and what the warden reports back.
+//! What the host sends to the warden of a local sandbox, and what the warden reports back.
 //!
 //! The host decides the policy (what is seen, which ids, which network); the warden and the jail
 //! carry it out and say what is really in force.

@@ -1,4 +1,4 @@
-//! What the host tells the first process of a container, and the warden that stands by it.
+//! What the host sends to the first process of a container, and to the warden beside it.
 //!
 //! The specification comes over the first connection, before anything else runs inside. So the token is
 //! in no file, argument, variable or label that a command could read.

@@ -1,4 +1,4 @@
-//! Files of a session: what a host can ask for, and what it is told.
+//! Files of a session: what a host can ask for, and what it gets.
 //!
 //! The guest accepts every file request at once and then answers in items and data, so that a file
 //! system that does not answer is told apart from a guest that does not. Every call ends with

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::convert;
+use crate::hint::hint;
 
 /// The exception of an error. `call` names the operation it came from.
 pub(crate) fn raise(py: Python<'_>, error: &Error, call: &str) -> PyErr {
@@ -27,7 +28,7 @@ fn made<'py>(py: Python<'py>, error: &Error, call: &str) -> PyResult<Bound<'py, 
     }
     fields.set_item("context", context)?;
     fields.set_item("retryable", error.is_retryable())?;
-    fields.set_item("hint", error.hint())?;
+    fields.set_item("hint", hint(error))?;
     fields.set_item("command", error.command())?;
     fields.set_item("exit_code", error.exit_code())?;
     fields.set_item("stdout", error.stdout().map(|said| PyBytes::new(py, said)))?;
@@ -39,10 +40,10 @@ fn made<'py>(py: Python<'py>, error: &Error, call: &str) -> PyResult<Bound<'py, 
     while let Some(cause) = next {
         causes.push(cause.to_string());
         // A hint may be known to what went wrong below alone.
-        if let Some(hint) = cause.downcast_ref::<Error>().and_then(Error::hint)
+        if let Some(below) = cause.downcast_ref::<Error>().and_then(hint)
             && error.hint().is_none()
         {
-            fields.set_item("hint", hint)?;
+            fields.set_item("hint", below)?;
         }
         next = cause.source();
     }

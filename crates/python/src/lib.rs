@@ -7,6 +7,7 @@ mod convert;
 mod download;
 mod errors;
 mod file_content;
+mod hint;
 mod journal;
 mod manifest_entries;
 mod process;

@@ -29,7 +29,7 @@ impl Signed<'_> {
         region: &str,
         now: &str,
     ) -> Vec<(&'static str, String)> {
-        let hash = hex(digest::digest(&digest::SHA256, self.body).as_ref());
+        let hash = hex::encode(digest::digest(&digest::SHA256, self.body).as_ref());
         let mut headers = vec![
             ("host", self.host.to_owned()),
             ("x-amz-content-sha256", hash.clone()),
@@ -42,14 +42,14 @@ impl Signed<'_> {
             headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
         let Self { method, path, query, .. } = self;
         let canonical = format!("{method}\n{path}\n{query}\n{lines}\n{names}\n{hash}");
-        let canonical = hex(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
+        let canonical = hex::encode(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
         let day = now.get(..8).unwrap_or(now);
         let scope = format!("{day}/{region}/s3/aws4_request");
         let text = format!("AWS4-HMAC-SHA256\n{now}\n{scope}\n{canonical}");
         let key = [day, region, "s3", "aws4_request"]
             .iter()
             .fold(format!("AWS4{}", keys.secret).into_bytes(), |key, part| mac(&key, part));
-        let signature = hex(&mac(&key, &text));
+        let signature = hex::encode(mac(&key, &text));
         let credential = format!("{}/{scope}", keys.access);
         headers.push((
             "authorization",
@@ -71,10 +71,6 @@ pub(crate) fn timestamp() -> String {
 fn mac(key: &[u8], text: &str) -> Vec<u8> {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
     hmac::sign(&key, text.as_bytes()).as_ref().to_vec()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

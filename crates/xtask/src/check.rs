@@ -1,9 +1,11 @@
 //! `cargo xtask check`: what can be seen by reading.
 
 mod architecture;
+mod bool_parameters;
 mod edges;
 pub(crate) mod guest;
 mod licences;
+mod option_names;
 mod pages;
 mod sizes;
 mod todo;
@@ -25,6 +27,9 @@ pub(crate) fn run() -> Outcome {
     todo::check()?;
     step("pages of crates");
     pages::check()?;
+    step("options and parameters of libraries");
+    option_names::check()?;
+    bool_parameters::check()?;
     step("what ARCHITECTURE.md names");
     architecture::check()?;
     step("tests of the reference");

@@ -79,7 +79,7 @@ fn takes_no_pod_that_is_something_else_or_less_closed() {
         }
         let error = check_pod("warm", &pod_of(&template), &spec).unwrap_err();
         assert!(error.message().contains(word), "{field}: {error}");
-        assert_eq!(error.context()["option"], "--pool");
+        assert_eq!(error.context()["option"], "KubernetesOptions::pool");
     }
     let mut open = spec.clone();
     open.network = NetworkAccess::Bridge;
@@ -92,23 +92,26 @@ fn refuses_what_a_pod_that_is_there_cannot_be_asked_for() {
     KubernetesOptions::from_pool("warm").check().unwrap();
     let mut options = KubernetesOptions::from_pool("warm");
     options.image = "debian".to_owned();
-    assert_eq!(options.check().unwrap_err().context()["option"], "--image");
+    assert_eq!(options.check().unwrap_err().context()["option"], "KubernetesOptions::image");
     let mut options = KubernetesOptions::from_pool("warm");
     options.runtime_class = Some("kata".to_owned());
-    assert_eq!(options.check().unwrap_err().context()["option"], "--runtime-class");
+    assert_eq!(
+        options.check().unwrap_err().context()["option"],
+        "KubernetesOptions::runtime_class"
+    );
     assert_eq!(
         KubernetesOptions::from_pool("a/b").check().unwrap_err().context()["option"],
-        "--pool"
+        "KubernetesOptions::pool"
     );
     let mut spec = MachineSpec::new("/workspace".parse().unwrap());
     spec.limits.memory = Some(1);
-    assert_eq!(check_spec(&spec).unwrap_err().context()["option"], "--memory");
+    assert_eq!(check_spec(&spec).unwrap_err().context()["option"], "ResourceLimits::memory");
     // And what only a session has is no pool's.
     let mut options = KubernetesOptions::new("debian");
     options.lifetime_seconds = Some(5);
     let spec = MachineSpec::new("/workspace".parse().unwrap());
     let error = pool_manifest("team", "warm", 1, &spec, &options).unwrap_err();
-    assert_eq!(error.context()["option"], "--lifetime");
+    assert_eq!(error.context()["option"], "KubernetesOptions::lifetime_seconds");
 }
 
 #[test]
@@ -133,14 +136,14 @@ fn says_at_once_what_a_claim_will_never_get() {
         assert!(refusal("warm", &claim(patient, "wait")).is_none(), "{patient}");
     }
     let error =
-        late("warm", Some(&claim("SandboxMissing", "no sandbox")), std::time::Duration::ZERO);
+        timed_out("warm", Some(&claim("SandboxMissing", "no sandbox")), std::time::Duration::ZERO);
     assert!(error.message().contains("warm") && error.message().contains("no sandbox"), "{error}");
 }
 
 #[test]
 fn knows_its_pod_by_the_claim_it_was_made_with() {
     let id = SessionId::random();
-    let (one, other) = (asked("warm", &id, "h"), asked("warm", &id, "h"));
+    let (one, other) = (claim_request("warm", &id, "h"), claim_request("warm", &id, "h"));
     let claimed = |asked: &Value| -> OwnerObject {
         serde_json::from_value(claim(&json!({ "labels": {} }), asked, "")).unwrap()
     };

@@ -74,7 +74,7 @@ async fn names_an_authority_a_token_and_a_namespace_that_are_not_right(_: Contex
     let error = refused(&access).await?;
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     assert!(error.message().contains("nothing"), "{error}");
-    assert!(error.hint().unwrap_or_default().contains("--namespace"), "{error:?}");
+    assert!(error.hint().unwrap_or_default().contains("ClusterAccess::namespace"), "{error:?}");
     Ok(())
 }
 

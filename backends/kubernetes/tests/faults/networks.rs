@@ -25,7 +25,10 @@ async fn without_enforcer(context: &Context) -> Outcome {
     let refused =
         context.session().await.err().ok_or("a network that is open was taken for closed")?;
     assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
-    assert!(refused.hint().is_some_and(|hint| hint.contains("--network unproved")), "{refused:?}");
+    assert!(
+        refused.hint().is_some_and(|hint| hint.contains("KubernetesOptions::unproved_network")),
+        "{refused:?}"
+    );
     let identity = bastide::home_identity(context.backend.home())?;
     let left = crate::objects("jobs", &format!("bastide.home={identity}"))?;
     assert!(left.is_empty(), "{left:?}");

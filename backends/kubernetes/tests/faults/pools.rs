@@ -8,10 +8,10 @@ use bastide::model::Manifest;
 use bastide::{Client, CreateOptions, ErrorKind, MachineSpec};
 use bastide_kubernetes::{KubernetesOptions, PodPull, pool_manifest};
 use bastide_testkit::engine::images;
-use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, client_for, say, sh, skip};
+use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, client_for, say, skip};
 use bastide_testkit::trials;
 
-use crate::{NAMESPACE, administer, backend_with, objects, until};
+use crate::{NAMESPACE, administer, backend_with, is_not_what_replaces_its_pod, objects, until};
 
 pub(crate) const TRIALS: &[Trial] = trials![
     takes_a_pod_that_is_ready,
@@ -124,17 +124,7 @@ async fn is_not_what_is_put_in_the_place_of_a_pod_of_a_pool(_: Context) -> Outco
     let client = pool.client(home.path())?;
     let session = client.create(&Manifest::default(), CreateOptions::default().detached()).await?;
     let selector = format!("sandbox.users.io/bastide-session={}", session.id());
-    let uid = || {
-        let path = "jsonpath={.items[*].metadata.uid}";
-        administer(&["-n", NAMESPACE, "get", "pods", "-l", &selector, "-o", path])
-    };
-    let before = uid()?;
-    administer(&["-n", NAMESPACE, "delete", "pod", "-l", &selector])?;
-    let swapped = || uid().map(|now| !now.is_empty() && now != before);
-    until(SOON, "there is another pod", swapped).await?;
-    let end = client.inspect(session.id()).await?.end.ok_or("it is taken for the session")?;
-    assert_eq!(end.reason, "backend_lost", "{end:?}");
-    assert!(session.exec(sh("true")).await.is_err());
+    is_not_what_replaces_its_pod(&client, &session, &selector).await?;
     session.delete().await?;
     until(SOON, "nothing is left", || nothing_is_left(home.path())).await?;
     Ok(())

@@ -7,11 +7,11 @@ use std::time::Duration;
 use bastide::model::Manifest;
 use bastide::{Client, CreateOptions, Session};
 use bastide_kubernetes::Owner;
-use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, client_for, say, sh, skip};
+use bastide_testkit::suite::{Context, Outcome, Trial, TrialError, client_for, say, skip};
 use bastide_testkit::trials;
 use k8s_openapi::jiff::Timestamp;
 
-use crate::{NAMESPACE, administer, backend_with, objects, until};
+use crate::{NAMESPACE, administer, backend_with, is_not_what_replaces_its_pod, objects, until};
 
 pub(crate) const TRIALS: &[Trial] = trials![
     is_a_sandbox_and_nothing_else,
@@ -99,17 +99,7 @@ async fn is_not_what_its_controller_puts_in_its_place(_: Context) -> Outcome {
     let client = client(home.path())?;
     let session = client.create(&Manifest::default(), CreateOptions::default().detached()).await?;
     let selector = of(&session);
-    let uid = || {
-        let path = "jsonpath={.items[*].metadata.uid}";
-        administer(&["-n", NAMESPACE, "get", "pods", "-l", &selector, "-o", path])
-    };
-    let before = uid()?;
-    administer(&["-n", NAMESPACE, "delete", "pod", "-l", &selector])?;
-    let swapped = || uid().map(|now| !now.is_empty() && now != before);
-    until(SOON, "there is another pod", swapped).await?;
-    let end = client.inspect(session.id()).await?.end.ok_or("it is taken for the session")?;
-    assert_eq!(end.reason, "backend_lost", "{end:?}");
-    assert!(session.exec(sh("true")).await.is_err());
+    is_not_what_replaces_its_pod(&client, &session, &selector).await?;
     assert!(client.attach(session.id()).await.is_err());
     session.delete().await?;
     until(SOON, "it is gone", || Ok(objects(KIND, &selector)?.is_empty())).await?;

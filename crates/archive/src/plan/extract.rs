@@ -5,7 +5,7 @@ use std::io::{Read, Seek};
 use super::{Action, OnConflict, Origin, UnpackStep};
 use crate::ArchiveLimits;
 use crate::refusal::archive_write_error;
-use crate::tar::{ExtractionCheck, TarReader};
+use crate::tar::{ExtractionCheck, LinkPolicy, TarReader};
 use crate::zip::{self, ZipReader};
 use bastide_model::error::raise;
 use bastide_model::{Error, Result};
@@ -111,7 +111,9 @@ impl<R: Read + Seek> Extraction<R> {
         match &mut self.members {
             Members::Tar(reader) => loop {
                 let Some(member) = reader.next_member().map_err(refuse)? else { return Ok(None) };
-                let Some(path) = member.safe_path(false).map_err(refuse)? else { continue };
+                let Some(path) = member.safe_path(LinkPolicy::Refused).map_err(refuse)? else {
+                    continue;
+                };
                 let action = match member.is_dir() {
                     true => Action::Dir,
                     false => Action::File { mode: None, content: Box::new(reader.content()) },

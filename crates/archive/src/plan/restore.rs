@@ -75,7 +75,7 @@ impl<R: Read + Seek> TarRestore<R> {
                 self.links.reverse();
                 break;
             };
-            let Some(path) = member.safe_path(true)? else { continue };
+            let Some(path) = member.safe_path(LinkPolicy::Anywhere)? else { continue };
             if path.is_root() && member.kind != TarKind::Symlink {
                 // Odd spellings such as `./.` are no root member; they would replace the folder.
                 return Err(self.refuse_root());

@@ -2,6 +2,7 @@
 
 use super::header::Header;
 use super::pax::Records;
+use super::rules::LinkPolicy;
 use crate::EntryPath;
 use crate::entry_path::{contained_path, names_the_root};
 use crate::refusal::unsafe_tar_member;
@@ -54,7 +55,7 @@ impl TarKind {
 /// use bastide_archive::tar::{TarKind, TarMember};
 ///
 /// let member = TarMember::new(b"../passwd", TarKind::File);
-/// let refusal = member.safe_path(false).unwrap_err();
+/// let refusal = member.safe_path(LinkPolicy::Refused).unwrap_err();
 /// assert_eq!(refusal.context()["reason"], "parent traversal");
 /// ```
 #[derive(Debug, Clone)]
@@ -212,7 +213,7 @@ impl TarMember {
     /// # Errors
     /// The name leaves the folder, or the member is neither file nor folder nor, where allowed, a
     /// symbolic link.
-    pub fn safe_path(&self, symlinks_allowed: bool) -> Result<Option<EntryPath>> {
+    pub fn safe_path(&self, links: LinkPolicy) -> Result<Option<EntryPath>> {
         let refuse = |reason: &str| Err(unsafe_tar_member(&self.name, reason));
         if names_the_root(&self.name) {
             return match self.kind {
@@ -228,7 +229,7 @@ impl TarMember {
         };
         match self.kind {
             TarKind::File | TarKind::Dir => Ok(Some(path)),
-            TarKind::Symlink if symlinks_allowed => Ok(Some(path)),
+            TarKind::Symlink if links != LinkPolicy::Refused => Ok(Some(path)),
             TarKind::Symlink => refuse("symlink member not allowed"),
             TarKind::Hardlink => refuse("hardlink member not allowed"),
             TarKind::CharDevice | TarKind::BlockDevice | TarKind::Fifo | TarKind::Other => {

@@ -73,7 +73,7 @@ impl TarRules {
         if is_skipped(&member.name, &self.skipped, self.root_name.as_deref()) {
             return Ok(TarVerdict { path: None, skipped: true });
         }
-        let path = member.safe_path(self.links != LinkPolicy::Refused)?;
+        let path = member.safe_path(self.links)?;
         if path.is_some() {
             self.keep_out_of_protected(member)?;
         }
@@ -203,7 +203,7 @@ impl ExtractionCheck {
     }
 
     pub(crate) fn add(&mut self, member: &TarMember) -> Result<()> {
-        let Some(path) = member.safe_path(false)? else { return Ok(()) };
+        let Some(path) = member.safe_path(LinkPolicy::Refused)? else { return Ok(()) };
         let bytes = if member.kind == TarKind::File { member.size } else { 0 };
         self.meter.count(&member.name, bytes)?;
         claim_path(&mut self.inventory, member, &path)?;

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 
 use super::links::{LinkTree, archive_makes_way, rebase_link};
-use super::rules::{TarRules, WorkspaceCheck};
+use super::rules::{LinkPolicy, TarRules, WorkspaceCheck};
 use super::{TarKind, TarMember, TarReader, TarWriter};
 use crate::EntryPath;
 use crate::refusal::unsafe_tar_member;
@@ -38,7 +38,7 @@ pub fn strip_prefix(
         if matches!(member.kind, TarKind::Fifo | TarKind::CharDevice | TarKind::BlockDevice) {
             continue;
         }
-        let path = match member.safe_path(true)? {
+        let path = match member.safe_path(LinkPolicy::Anywhere)? {
             None => EntryPath::default(),
             Some(path) => path.below(&prefix).ok_or_else(|| {
                 let reason = format!("member does not start with prefix: {prefix}");

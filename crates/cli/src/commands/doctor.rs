@@ -17,7 +17,7 @@ use kubernetes::ClusterFinding;
 
 use crate::args::kubernetes::ClusterArgs;
 use crate::clients::clients;
-use crate::ui::{Ui, hint};
+use crate::ui::{Ui, hint, message};
 
 /// The ladder, from the top.
 const RUNGS: [Rung; 2] = [Rung::Namespaces, Rung::Landlock];
@@ -137,7 +137,7 @@ async fn examine(client: &Client, rung: Rung) -> std::result::Result<UsableRung,
         let message = format!("a session came up, but `true` ended with {}", ran.exit.code);
         return Err(Error::new(ErrorKind::Internal, message));
     }
-    let no_users = as_other.err().map(|error| error.message().to_owned());
+    let no_users = as_other.err().map(|error| message(&error).into_owned());
     Ok(UsableRung { receipt, no_users })
 }
 
@@ -190,7 +190,7 @@ impl Finding {
             Err(error) => json!({
                 "rung": self.rung.as_str(),
                 "works": false,
-                "missing": [{ "what": error.message(), "fix": fix_of(error) }],
+                "missing": [{ "what": message(error), "fix": fix_of(error) }],
             }),
         }
     }
@@ -200,7 +200,7 @@ impl Finding {
         let works = match &self.outcome {
             Ok(works) => works,
             Err(error) => {
-                let mut lines = vec![format!("{name:<11} does not work: {}", error.message())];
+                let mut lines = vec![format!("{name:<11} does not work: {}", message(error))];
                 lines.extend(hint(error).map(|hint| format!("  fix       {hint}")));
                 return lines;
             }

@@ -12,7 +12,7 @@ use super::ls::{ago, object};
 use super::net::status_object;
 use super::stats::{seconds, size};
 use crate::clients::clients;
-use crate::ui::{Table, Ui};
+use crate::ui::{Table, Ui, message};
 
 /// Show everything that is known about a session
 #[derive(Debug, clap::Args)]
@@ -88,7 +88,7 @@ pub(crate) async fn run(ui: &mut Ui, args: InspectArgs) -> Result<ExitCode> {
     }
     match &egress {
         Some(Ok(egress)) => row("proxy", format!("process {}", egress.pid)),
-        Some(Err(error)) => row("proxy", error.message().to_owned()),
+        Some(Err(error)) => row("proxy", message(error).into_owned()),
         None => {}
     }
     ui.table(&table)?;
@@ -118,6 +118,6 @@ fn egress_object(egress: &Result<EgressStatus>) -> Value {
                 "flows": part("flows"),
             })
         }
-        Err(error) => json!({"error": error.message()}),
+        Err(error) => json!({"error": message(error)}),
     }
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::args::kubernetes::PodArgs;
 use crate::args::values::{parse_bytes, parse_cpus};
 use crate::clients::pods_backend;
-use crate::ui::Ui;
+use crate::ui::{Ui, with_flags};
 
 /// Print what a Kubernetes cluster needs for sessions
 #[derive(Debug, clap::Args)]
@@ -163,7 +163,7 @@ fn print_pool(ui: &mut Ui, args: PoolArgs) -> Result<ExitCode> {
     spec.limits.memory = args.memory;
     spec.limits.cpu_millis = args.cpus;
     spec.limits.disk = args.disk;
-    let text = pool_manifest(&namespace, &name, replicas, &spec, &options)?;
+    let text = commented(&pool_manifest(&namespace, &name, replicas, &spec, &options)?);
     match json {
         true => ui.json(&json!({ "namespace": namespace, "name": name, "manifest": text }))?,
         false => text.lines().try_for_each(|line| ui.line(line))?,
@@ -173,12 +173,21 @@ fn print_pool(ui: &mut Ui, args: PoolArgs) -> Result<ExitCode> {
 
 fn print_manifest(ui: &mut Ui, args: ManifestArgs) -> Result<ExitCode> {
     let ManifestArgs { namespace, json } = args;
-    let text = manifest(&namespace);
+    let text = commented(&manifest(&namespace));
     match json {
         true => ui.json(&json!({ "namespace": namespace, "manifest": text }))?,
         false => text.lines().try_for_each(|line| ui.line(line))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A file with our names of options in its comments.
+fn commented(file: &str) -> String {
+    let line = |line: &str| match line.starts_with('#') {
+        true => format!("{}\n", with_flags(line)),
+        false => format!("{line}\n"),
+    };
+    file.lines().map(line).collect()
 }
 
 /// A name that can be a namespace's: it becomes part of a file.

@@ -9,7 +9,7 @@ use futures::future::join_all;
 use serde_json::{Map, Value};
 
 use crate::clients::{Clients, clients};
-use crate::ui::{Table, Ui};
+use crate::ui::{Table, Ui, message};
 
 /// How often it is looked again on a terminal.
 const EVERY: Duration = Duration::from_secs(2);
@@ -104,7 +104,7 @@ fn show(ui: &mut Ui, rows: Vec<Row>) -> Result<()> {
             ],
             Err(error) => {
                 let mut row: [String; 6] = Default::default();
-                (row[0], row[5]) = (id.to_string(), error.to_string());
+                (row[0], row[5]) = (id.to_string(), message(&error).into_owned());
                 row
             }
         };
@@ -116,7 +116,7 @@ fn show(ui: &mut Ui, rows: Vec<Row>) -> Result<()> {
 fn value(usage: Result<Usage>) -> Value {
     match usage {
         Ok(usage) => usage.to_json(),
-        Err(error) => serde_json::json!({ "error": error.to_string() }),
+        Err(error) => serde_json::json!({ "error": message(&error) }),
     }
 }
 

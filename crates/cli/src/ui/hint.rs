@@ -4,16 +4,19 @@ use std::borrow::Cow;
 
 use bastide::{Condition, Error};
 
+use super::with_flags;
+
 /// What the reader of a failure can do about it. The library names what it offers itself; for a
-/// condition that a command or an option helps against, that is said instead.
+/// condition that a command or an option helps against, that is said instead, and for an option it names,
+/// the flag.
 pub(crate) fn hint(error: &Error) -> Option<Cow<'_, str>> {
     let library = error.hint();
     match error.condition() {
         // A hint that is not the condition's own says more about this failure.
         Some(condition) if library == condition.hint() => {
-            command_line_hint(condition).or(library.map(Cow::Borrowed))
+            command_line_hint(condition).or(library.map(with_flags))
         }
-        _ => library.map(Cow::Borrowed),
+        _ => library.map(with_flags),
     }
 }
 

@@ -38,9 +38,18 @@ impl Setting {
         Self { home, witness }
     }
 
-    fn traced(&self, verb: &[&str], fault: Option<Fault>) -> Traced {
+    fn traced(&self, verb: &[String], fault: Option<Fault>) -> Traced {
+        let verb: Vec<&str> = verb.iter().map(String::as_str).collect();
         let within = self.home.path().canonicalize().unwrap();
-        inject::run(&mut self.home.command(verb), &within, fault)
+        inject::run(&mut self.home.command(&verb), &within, fault)
+    }
+
+    /// A verb, and the calls it makes where nothing is injected.
+    fn counted(&self, prepare: impl Fn(&Self) -> Vec<String>) -> (Vec<String>, Traced) {
+        let verb = prepare(self);
+        let counted = self.traced(&verb, None);
+        assert_eq!(counted.output.status.code(), Some(0), "{}", text(&counted.output.stderr));
+        (verb, counted)
     }
 
     /// The states of all sessions there are.
@@ -119,23 +128,16 @@ fn inject_all(
     check: impl Fn(&Setting, &[String], &Output, bool, &str),
 ) {
     let mut scene = Setting::new();
-    let run = |scene: &Setting, verb: &[String], fault| {
-        let verb: Vec<&str> = verb.iter().map(String::as_str).collect();
-        scene.traced(&verb, fault)
-    };
-    let verb = prepare(&scene);
-    let counted = run(&scene, &verb, None);
-    assert_eq!(counted.output.status.code(), Some(0), "{}", text(&counted.output.stderr));
+    let (verb, counted) = scene.counted(&prepare);
     check(&scene, &verb, &counted.output, true, "without a fault");
     let all: Vec<(usize, i32)> = (1..)
         .zip(&counted.calls)
         .flat_map(|(at, call)| failures(call).iter().map(move |errno| (at, *errno)))
         .collect();
     assert!(all.len() > SAMPLE, "{:?}", counted.calls);
-    let mut wrong = 0;
-    sample(&all, &mut wrong, |(at, errno), seed| {
+    let wrong = sample(&all, |(at, errno), seed| {
         let verb = prepare(&scene);
-        let traced = run(&scene, &verb, Some(Fault { at, outcome: Outcome::Errno(errno) }));
+        let traced = scene.traced(&verb, Some(Fault { at, outcome: Outcome::Errno(errno) }));
         let reason = io::Error::from_raw_os_error(errno);
         // Threads take turns as they like: it may be another call than was counted, or none.
         let call = traced.calls.get(at - 1).cloned();
@@ -163,19 +165,12 @@ fn kill_at_all(
     check: impl Fn(&Setting, &[String], bool, &str),
 ) {
     let mut scene = Setting::new();
-    let run = |scene: &Setting, verb: &[String], fault| {
-        let verb: Vec<&str> = verb.iter().map(String::as_str).collect();
-        scene.traced(&verb, fault)
-    };
-    let verb = prepare(&scene);
-    let counted = run(&scene, &verb, None);
-    assert_eq!(counted.output.status.code(), Some(0), "{}", text(&counted.output.stderr));
+    let (verb, counted) = scene.counted(&prepare);
     check(&scene, &verb, true, "without a kill");
     let all: Vec<usize> = (1..=counted.calls.len()).collect();
-    let mut wrong = 0;
-    sample(&all, &mut wrong, |at, seed| {
+    let wrong = sample(&all, |at, seed| {
         let verb = prepare(&scene);
-        let traced = run(&scene, &verb, Some(Fault { at, outcome: Outcome::Killed }));
+        let traced = scene.traced(&verb, Some(Fault { at, outcome: Outcome::Killed }));
         let call = traced.calls.get(at - 1);
         let call = call.map(|Call { name, path }| format!("{name} of {}", path.display()));
         let reported = format!("seed {seed}: {verb:?} killed at call {at}, {call:?}");
@@ -193,7 +188,7 @@ fn kill_at_all(
 
 /// Tries all of them, or as many as fit a plain run, chosen by the seed; counts those that were wrong.
 #[expect(clippy::print_stderr, reason = "a full run says how far it is")]
-fn sample<T: Copy>(all: &[T], wrong: &mut usize, mut is_right: impl FnMut(T, usize) -> bool) {
+fn sample<T: Copy>(all: &[T], mut is_right: impl FnMut(T, usize) -> bool) -> usize {
     let is_full = std::env::var_os("BASTIDE_TEST_FULL").is_some();
     let seed = std::env::var_os("BASTIDE_TEST_SEED");
     let seed = seed.and_then(|seed| seed.to_str()?.parse().ok());
@@ -201,13 +196,15 @@ fn sample<T: Copy>(all: &[T], wrong: &mut usize, mut is_right: impl FnMut(T, usi
     let step = if is_full { 1 } else { all.len().div_ceil(SAMPLE) };
     let count = all.len();
     let chosen = all.iter().enumerate();
+    let mut wrong = 0;
     for (number, one) in chosen.skip(if is_full { 0 } else { seed % step }).step_by(step) {
         if is_full && number % 100 == 0 {
             // It is long: whoever ends it learns how far it came.
             eprintln!("fault {number} of {count}, {wrong} wrong");
         }
-        *wrong += usize::from(!is_right(*one, seed));
+        wrong += usize::from(!is_right(*one, seed));
     }
+    wrong
 }
 
 fn owned(words: &[&str]) -> Vec<String> {

@@ -79,6 +79,13 @@ impl ResumeOptions {
         self.progress = Some(progress);
         self
     }
+
+    /// Waits that long for room.
+    #[must_use]
+    pub fn wait(mut self, most: Duration) -> Self {
+        self.wait = Some(most);
+        self
+    }
 }
 
 /// What is found of a session that is to be resumed.

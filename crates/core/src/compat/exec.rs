@@ -1,4 +1,4 @@
-//! Commands as the reference runs them: what failed to run is an error, and a signal is told as the
+//! Commands as the reference runs them: what failed to run is an error, and a signal is reported as the
 //! reference's client of that backend does.
 
 use std::path::Path;

@@ -177,7 +177,7 @@ impl ReferenceSession<'_> {
             drop(to_process.send(chars.to_owned()).await);
         }
         let wait = limits.yield_time_s.map_or(PTY_WRITE_YIELD_TIME_MS, yield_time_ms);
-        let wait = resolve_pty_write_yield_time_ms(wait, chars.is_empty());
+        let wait = resolve_pty_write_yield_time_ms(wait, chars);
         let update = self.collect(session_id, &unread, wait, limits.max_output_tokens).await?;
         if let Some(entry) = lock(&self.session.ptys.0).get_mut(&session_id) {
             entry.last_used = Instant::now();

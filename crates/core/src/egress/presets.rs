@@ -1,8 +1,8 @@
 //! What the presets of a policy stand for: the places that this machine's own package managers are set to use.
 //!
 //! Each manager is asked for its settings where it can say them, and has its built-in default where nothing is set or the
-//! manager is not here. What is set is told to the managers inside, without names and passwords.
-//! A mirror may also stand under the usual names: where this machine's name service leads one of them to a private address,
+//! manager is not here. What is set is passed to the managers inside, without names and passwords.
+//! A mirror may also have the usual names: where this machine's name service leads one of them to a private address,
 //! so do sessions.
 
 mod settings;

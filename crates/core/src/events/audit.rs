@@ -30,7 +30,6 @@ use serde_json::{Value, json};
 
 use super::recorder::now;
 use super::sink_delivery::RecordedEvent;
-use super::trace::hex;
 use super::{OnError, Report};
 use crate::backend::SessionId;
 use crate::{Error, ErrorKind, Result};
@@ -332,7 +331,7 @@ impl std::fmt::Debug for Auditor {
 /// What tells receipts apart.
 pub(crate) fn digest_of(receipt: &Receipt) -> String {
     let text = serde_json::to_string(receipt).unwrap_or_default();
-    hex(&blake3::hash(text.as_bytes()).as_bytes()[..8])
+    hex::encode(&blake3::hash(text.as_bytes()).as_bytes()[..8])
 }
 
 fn of_event(recorded: &RecordedEvent) -> Fields {

@@ -229,8 +229,8 @@ impl Recorder {
         })
     }
 
-    /// Another one for the same session, which counts from the start.
-    pub(crate) fn again(
+    /// Another recorder for the same session, with other sinks; it counts from the start.
+    pub(crate) fn with_options(
         &self,
         options: &EventOptions,
         session: &BoundSession,

@@ -1,4 +1,4 @@
-//! What hears of events, and how it wants them.
+//! What receives events, and how it wants them.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use bastide_model::events::Span;
 use uuid::Uuid;
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, lower_hex};
 
 tokio::task_local! {
     static CURRENT: TraceContext;
@@ -52,7 +52,7 @@ impl TraceContext {
     #[must_use]
     pub fn traceparent(&self) -> String {
         let flags = u8::from(self.sampled);
-        format!("00-{}-{}-{flags:02x}", hex(&self.trace_id), hex(&self.span_id))
+        format!("00-{}-{}-{flags:02x}", hex::encode(self.trace_id), hex::encode(self.span_id))
     }
 }
 
@@ -76,29 +76,11 @@ fn read(text: &str) -> Option<TraceContext> {
     if version.len() != 2 || version == "ff" || (version == "00" && parts.next().is_some()) {
         return None;
     }
-    let (trace_id, span_id) = (digits::<16>(trace)?, digits::<8>(span)?);
-    let [flags] = digits::<1>(flags)?;
-    digits::<1>(version)?;
+    let (trace_id, span_id) = (lower_hex::decode::<16>(trace)?, lower_hex::decode::<8>(span)?);
+    let [flags] = lower_hex::decode::<1>(flags)?;
+    lower_hex::decode::<1>(version)?;
     let is_valid = trace_id != [0; 16] && span_id != [0; 8];
     is_valid.then_some(TraceContext { trace_id, span_id, sampled: flags & 1 == 1 })
-}
-
-fn digits<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    if text.len() != 2 * N || !text.bytes().all(is_digit) {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
-    }
-    Some(bytes)
-}
-
-/// Bytes as lower-case digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    let digit = |four: u8| char::from(b"0123456789abcdef"[usize::from(four)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// The names of an operation: those in its events, and where its own work is in the trace.
@@ -120,9 +102,9 @@ impl Names {
         let mut own = [0; 8];
         own.copy_from_slice(&id.as_bytes()[..8]);
         let span = Span {
-            span_id: format!("span_{}", hex(&own)),
-            parent_span_id: Some(format!("span_{}", hex(&around.span_id))),
-            trace_id: Some(format!("trace_{}", hex(&around.trace_id))),
+            span_id: format!("span_{}", hex::encode(own)),
+            parent_span_id: Some(format!("span_{}", hex::encode(around.span_id))),
+            trace_id: Some(format!("trace_{}", hex::encode(around.trace_id))),
         };
         Self { span, inside: Some(around.child(own)) }
     }

@@ -1,4 +1,4 @@
-//! Networks with a policy, as far as the backends of this host have them in common: what the proxy of one is told, what
+//! Networks with a policy, as far as the backends of this host have them in common: what the proxy of one is started with, what
 //! programs inside trust, and how the proxy is asked.
 
 use std::fs::File;

@@ -140,7 +140,8 @@ pub(super) fn revert(mut tree: FileTree, changes: &[(&FileTree, &FileTree)]) -> 
     }
 }
 
-fn is_same(one: Option<&Node>, other: Option<&Node>) -> bool {
+/// Whether the same is in two places, or nothing is in either.
+pub(super) fn is_same(one: Option<&Node>, other: Option<&Node>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => one.is_like(other),
         (None, None) => true,

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::conflicts::is_same;
 use super::context::{JournalContext, new_point};
 use super::file::{ForkOrigin, Journal};
 use super::lines;
@@ -308,14 +309,6 @@ impl Merge<'_> {
                 *beside = format!("{to}{rest}");
             }
         }
-    }
-}
-
-fn is_same(one: Option<&Node>, other: Option<&Node>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => one.is_like(other),
-        (None, None) => true,
-        _ => false,
     }
 }
 

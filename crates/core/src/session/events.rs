@@ -103,7 +103,7 @@ impl Session {
             policy: self.policy.clone(),
             root: self.root.clone(),
         };
-        events.again(&self.options, &bound)
+        events.with_options(&self.options, &bound)
     }
 }
 

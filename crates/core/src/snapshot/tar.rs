@@ -17,7 +17,6 @@ use sha2::{Digest, Sha256};
 
 use super::{Saved, Workspace};
 use crate::compat::raise;
-use crate::events::trace::hex;
 use crate::{Content, Error, ErrorKind, Result};
 
 /// How fingerprints of tar archives are made.
@@ -145,7 +144,7 @@ pub(super) fn content(mut file: File) -> io::Result<Content<'static>> {
 fn fingerprint_of(workspace: &Workspace<'_>, sha256: &str) -> Option<FingerprintRecord> {
     let digest = resume_manifest_digest(workspace.manifest()).ok()?;
     let text = format!("{sha256}\n{digest}\n");
-    let fingerprint = hex(&Sha256::digest(text.as_bytes()));
+    let fingerprint = hex::encode(Sha256::digest(text.as_bytes()));
     Some(FingerprintRecord { fingerprint, version: VERSION.to_owned() })
 }
 

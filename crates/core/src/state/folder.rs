@@ -4,7 +4,7 @@
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::origin::{self, Origin, is_owned_root};
 use super::record::{self, Record, Stamp};
 use crate::backend::SessionId;
-use crate::host::{is_storage_full, sync_folder};
+use crate::host::{is_same_file, is_storage_full, sync_folder};
 use crate::{Condition, Error, ErrorKind, Result};
 
 /// How long a folder may be in somebody else's hands before we give up making it ours. Whoever only
@@ -367,7 +367,7 @@ pub(super) fn claim(path: PathBuf, id: &SessionId) -> Result<ClaimAttempt> {
 fn is_in_place(lock: &File, path: &Path) -> io::Result<bool> {
     let held = lock.metadata()?;
     match fs::symlink_metadata(path) {
-        Ok(found) => Ok((held.dev(), held.ino()) == (found.dev(), found.ino())),
+        Ok(found) => Ok(is_same_file(&held, &found)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }

@@ -1,7 +1,7 @@
 //! The index over the folders of all sessions: one SQLite database under the home.
 //!
 //! One thread owns the one connection of this process. It is started when the index is first needed,
-//! and told things without being waited for, so neither opening the database nor a commit is in
+//! and sent changes without being waited for, so neither opening the database nor a commit is in
 //! anybody's way. What it fails to keep, it learns from the folders later.
 
 mod database;

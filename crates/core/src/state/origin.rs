@@ -4,11 +4,12 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use bastide_proto::warden::{LOCK_FILE, OWNED_ROOT_FILE, origin_mark};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
+
+use crate::host::is_same_file;
 
 /// The longest mark there is.
 const MOST: u64 = 128;
@@ -50,7 +51,7 @@ impl Origin {
             Self::Here => Ok(true),
             Self::Copied => Ok(false),
             Self::Unsaid => match (fs::metadata(folder), fs::metadata(noted)) {
-                (Ok(own), Ok(noted)) => Ok((own.dev(), own.ino()) == (noted.dev(), noted.ino())),
+                (Ok(own), Ok(noted)) => Ok(is_same_file(&own, &noted)),
                 // One that is gone has no copies.
                 (Err(error), _) if error.kind() == io::ErrorKind::NotFound => Ok(folder == noted),
                 (_, Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(false),

@@ -52,9 +52,7 @@ impl GitOptions {
         self.ca_file = Some(ca_file.into());
         self
     }
-}
 
-impl GitOptions {
     /// Options that fetch here.
     #[must_use]
     pub fn fetched(fetch: GitFetch) -> Self {

@@ -15,7 +15,6 @@ use super::MaterializedFile;
 use super::plan::Put;
 use super::sources::{HeldDir, Sources};
 use crate::compat::raise;
-use crate::events::trace::hex;
 use crate::link::fault::{agent_lost, refused};
 use crate::link::{Incoming, Link, Receiver, Sender, Stream, broken, decode};
 use crate::snapshot::Progress;
@@ -368,7 +367,7 @@ fn hashed(
 ) -> Result<String, Stop> {
     let mut digest = Sha256::new();
     chunks.file(entry, content, |chunk| digest.update(chunk), failed)?;
-    Ok(hex(&digest.finalize()))
+    Ok(hex::encode(digest.finalize()))
 }
 
 fn entry(path: &PosixPath, kind: EntryKind) -> Entry {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bastide_model::policy::{DecisionReason, Host};
+use bastide_model::policy::{AddressOwner, DecisionReason, Host};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use super::Connection;
 use crate::body::Body;
 use crate::dial::{DialError, dial};
-use crate::dns::is_own_address;
+use crate::dns::owner_of;
 use crate::state::ActivePolicy;
 
 /// How long a server may take to say who it is.
@@ -35,7 +35,7 @@ pub(super) struct Destination {
     /// The policy it was made by.
     policy: u64,
     /// The address, and whether it is this machine's; none behind a proxy, whose business it is.
-    address: Option<(IpAddr, bool)>,
+    address: Option<(IpAddr, AddressOwner)>,
 }
 
 /// A connection of HTTP/1 that requests are sent on.
@@ -150,7 +150,7 @@ impl Connection {
     ) -> bool {
         let host = &self.flow.host;
         let may =
-            |(address, is_own)| active.policy.check_address(host, rule, address, is_own).is_ok();
+            |(address, owner)| active.policy.check_address(host, rule, address, owner).is_ok();
         destination.policy == active.number && destination.address.is_none_or(may)
     }
 
@@ -201,7 +201,7 @@ impl Connection {
         let is_direct = active.policy.upstream.proxy_for(host).is_none();
         let destination = Destination {
             policy: active.number,
-            address: is_direct.then(|| (address, is_own_address(address))),
+            address: is_direct.then(|| (address, owner_of(address))),
         };
         if !self.is_tls {
             return handshake_http1(stream, destination, slot).await;

@@ -1,4 +1,4 @@
-//! The walls around commands. They stand on the launcher and everything forked from it; the guest
+//! The walls around commands. They hold for the launcher and everything forked from it; the guest
 //! stays outside.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! The one way to the disk: on another thread, and not for ever.
+//! The one way to the disk: blocking calls on a pool of threads, under a deadline.
 //!
 //! The threads are our own, not the runtime's: where none can be made the runtime panics, and commands can use up what
 //! threads are made of.

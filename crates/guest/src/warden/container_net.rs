@@ -1,7 +1,7 @@
 //! The network of a container that has a policy, made from outside: neither the container nor anything in it ever has a
 //! capability for it.
 //!
-//! The engine starts the container with a network of its own that has nothing but loopback. Before its first process is told
+//! The engine starts the container with a network of its own that has nothing but loopback. Before its first process receives
 //! anything, a child of the warden joins that network namespace and makes a pair of interfaces there, whose other end is in
 //! the egress namespace, where the process that makes listening sockets is. Another joins the container's mounts and adds
 //! the session's authority to the certificates that programs of the image trust. Each lives as long as that takes.

@@ -1,7 +1,7 @@
 //! The proxy of a session whose network has a policy: a process beside the warden, which accepts what programs inside
 //! connect to, and knows the policy and the secrets.
 //!
-//! The warden holds the listening sockets, what the proxy is told first, and what it needs to begin again. A proxy that
+//! The warden holds the listening sockets, what the proxy is started with, and what it needs to begin again. A proxy that
 //! dies is started again a few times; after that the sockets are closed, and with them the network.
 
 use std::collections::VecDeque;

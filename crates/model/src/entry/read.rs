@@ -54,12 +54,21 @@ pub(crate) fn entries(input: Input<'_>) -> Checked<IndexMap<String, Entry>> {
     input.keyed(map, Entry::from_input)
 }
 
+/// What an entry is where its own `is_dir` does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryShape {
+    /// A file.
+    File,
+    /// A folder.
+    Folder,
+}
+
 /// The fields that every sort of entry has, in the reference's order: the first thing that the
 /// reader of a sort of entry asks for.
 ///
 /// ```
 /// use bastide_model::custom::{Custom, CustomType};
-/// use bastide_model::entry::{Entry, EntryFields, EntryKind};
+/// use bastide_model::entry::{Entry, EntryFields, EntryKind, EntryShape};
 /// use bastide_model::lax::{Checked, Input};
 /// # use serde_json::{Map, Value};
 /// # #[derive(Debug)]
@@ -71,7 +80,7 @@ pub(crate) fn entries(input: Input<'_>) -> Checked<IndexMap<String, Entry>> {
 ///
 /// fn note(input: Input<'_>) -> Checked<Entry> {
 ///     let mut fields = input.fields("Note")?;
-///     let common = EntryFields::read(&mut fields, /*is_dir*/ false);
+///     let common = EntryFields::read(&mut fields, EntryShape::File);
 ///     let text: Option<String> = fields.required("text");
 ///     fields.build(|| {
 ///         let note = Custom::new(Note(text?));
@@ -90,20 +99,20 @@ pub struct EntryFields {
 
 impl EntryFields {
     /// Reads the fields of an entry that survives a session.
-    pub fn read(fields: &mut Fields<'_>, is_dir: bool) -> Option<Self> {
-        Self::read_with(fields, is_dir, false)
+    pub fn read(fields: &mut Fields<'_>, shape: EntryShape) -> Option<Self> {
+        Self::read_with(fields, shape, false)
     }
 
     pub(crate) fn read_with(
         fields: &mut Fields<'_>,
-        is_dir: bool,
+        shape: EntryShape,
         ephemeral: bool,
     ) -> Option<Self> {
         fields.accept("type");
         let description = fields.or_default("description");
         let ephemeral = fields.or("ephemeral", ephemeral);
         let group = fields.or_default("group");
-        let is_dir = fields.or("is_dir", is_dir);
+        let is_dir = fields.or("is_dir", shape == EntryShape::Folder);
         let permissions = fields.or("permissions", Permissions::of_entries());
         Some(Self {
             description: description?,
@@ -127,24 +136,24 @@ impl EntryFields {
 fn entry(
     input: Input<'_>,
     model: &str,
-    is_dir: bool,
+    shape: EntryShape,
     own: impl FnOnce(&mut Fields<'_>) -> Option<EntryKind>,
 ) -> Checked<Entry> {
     let mut fields = input.fields(model)?;
-    let common = EntryFields::read(&mut fields, is_dir);
+    let common = EntryFields::read(&mut fields, shape);
     let kind = own(&mut fields);
     fields.build(|| Some(common?.entry(kind?)))
 }
 
 fn dir(input: Input<'_>) -> Checked<Entry> {
-    entry(input, "Dir", true, |fields| {
+    entry(input, "Dir", EntryShape::Folder, |fields| {
         let children = fields.or_with("children", IndexMap::new(), entries)?;
         Some(EntryKind::Dir { children })
     })
 }
 
 fn file(input: Input<'_>) -> Checked<Entry> {
-    entry(input, "File", false, |fields| {
+    entry(input, "File", EntryShape::File, |fields| {
         let content = fields.required_with("content", |input| {
             let text = input.value().as_str();
             let bytes = text.map(|text| text.as_bytes().to_vec());
@@ -155,17 +164,19 @@ fn file(input: Input<'_>) -> Checked<Entry> {
 }
 
 fn local_file(input: Input<'_>) -> Checked<Entry> {
-    entry(input, "LocalFile", false, |fields| {
+    entry(input, "LocalFile", EntryShape::File, |fields| {
         Some(EntryKind::LocalFile { src: fields.required("src")? })
     })
 }
 
 fn local_dir(input: Input<'_>) -> Checked<Entry> {
-    entry(input, "LocalDir", true, |fields| {
+    entry(input, "LocalDir", EntryShape::Folder, |fields| {
         Some(EntryKind::LocalDir { src: fields.or_default("src")? })
     })
 }
 
 fn git_repo(input: Input<'_>) -> Checked<Entry> {
-    entry(input, "GitRepo", true, |fields| GitRepo::read(fields).map(EntryKind::GitRepo))
+    entry(input, "GitRepo", EntryShape::Folder, |fields| {
+        GitRepo::read(fields).map(EntryKind::GitRepo)
+    })
 }

@@ -3,7 +3,7 @@
 use super::{Manifest, MountTarget};
 use crate::error::raise;
 use crate::mount::MountStrategy;
-use crate::paths::WorkspacePathPolicy;
+use crate::paths::{PathUse, WorkspacePathPolicy};
 use crate::posix_path::PosixPath;
 use crate::{Error, Result};
 
@@ -26,7 +26,7 @@ impl Manifest {
             if is_volume(target) {
                 continue;
             }
-            policy.normalize_path(&target.path, true)?;
+            policy.normalize_path(&target.path, PathUse::Write)?;
             if root.is_below(&target.path.normalized()) {
                 let message =
                     format!("nothing can be mounted at {}: the workspace is there", target.path);

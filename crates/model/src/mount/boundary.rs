@@ -1,4 +1,4 @@
-//! The credential boundary: what a program inside a sandbox may be told.
+//! The credential boundary: what a program inside a sandbox may know.
 //!
 //! Whatever such a program knows, the sandbox knows. So credentials stay outside unless the program
 //! that owns them says, mount by mount, that the sandbox may see them

@@ -1,4 +1,4 @@
-//! What the program that mounts is told, made from the storage and the program's own settings.
+//! The configuration of the program that mounts, made from the storage and the program's own settings.
 
 use indexmap::IndexMap;
 use uuid::Uuid;

@@ -15,7 +15,7 @@ use super::config::MountConfig;
 use super::{Mount, MountPattern, MountStrategy, RcloneMode};
 use crate::error::raise;
 use crate::manifest::Manifest;
-use crate::paths::WorkspacePathPolicy;
+use crate::paths::{PathUse, WorkspacePathPolicy};
 use crate::posix_path::PosixPath;
 use crate::secret::{Secret, redact_secrets};
 use crate::{Error, Result};
@@ -331,7 +331,7 @@ impl<'a> MountPaths<'a> {
         let manifest = site.manifest;
         let grants = manifest.extra_path_grants.clone();
         let policy = WorkspacePathPolicy::new(manifest.root.as_str(), grants)?;
-        let target = policy.normalize_path(path, true)?;
+        let target = policy.normalize_path(path, PathUse::Write)?;
         let session = site.session_id.simple().to_string();
         Ok(Self { manifest, policy, session, path, target })
     }
@@ -342,7 +342,7 @@ impl<'a> MountPaths<'a> {
 
     /// The absolute path of something in the workspace.
     fn absolute(&self, path: &PosixPath) -> Result<PosixPath> {
-        self.policy.normalize_path(path, false)
+        self.policy.normalize_path(path, PathUse::Read)
     }
 
     /// Makes a folder of the workspace that stays out of snapshots.

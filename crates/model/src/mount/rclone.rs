@@ -1,4 +1,4 @@
-//! What rclone is told: remotes, their names, and the configuration they stand in.
+//! What rclone is configured with: remotes, their names, and the file they are in.
 
 use crate::Result;
 use crate::error::raise;

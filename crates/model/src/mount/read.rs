@@ -2,7 +2,7 @@
 
 use super::Mount;
 use super::source::{AzureBlob, BoxFolder, BoxSubType, Gcs, MountSource, R2, S3, S3Files};
-use crate::entry::{Entry, EntryFields, EntryKind};
+use crate::entry::{Entry, EntryFields, EntryKind, EntryShape};
 use crate::lax::{Checked, Fields, Input};
 use crate::permissions::Permissions;
 
@@ -17,7 +17,7 @@ pub fn mount<S: Into<MountSource>>(
     source: impl FnOnce(&mut Fields<'_>) -> Option<S>,
 ) -> Checked<Entry> {
     let mut fields = input.fields(model)?;
-    let common = EntryFields::read_with(&mut fields, true, true);
+    let common = EntryFields::read_with(&mut fields, EntryShape::Folder, true);
     let mount_path = fields.or_default("mount_path");
     let read_only = fields.or("read_only", true);
     let strategy = fields.required("mount_strategy");

@@ -1,4 +1,4 @@
-//! What a volume driver of a container engine is told.
+//! The options of a volume driver of a container engine.
 
 use indexmap::IndexMap;
 

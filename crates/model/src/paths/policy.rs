@@ -6,17 +6,26 @@ use crate::error::raise;
 use crate::error::{Error, Result};
 use crate::{PathGrant, PosixPath, WindowsPath};
 
+/// What a path is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathUse {
+    /// What is there is only read.
+    Read,
+    /// What is there is written, made or removed.
+    Write,
+}
+
 /// The rules for paths of one session: the workspace's folder, and the grants outside it.
 ///
 /// Relative paths start at the workspace's folder and stay below it. Absolute ones may also lie
 /// below a grant; of several, the deepest decides, and the first of equally deep ones.
 ///
 /// ```
-/// use bastide_model::paths::WorkspacePathPolicy;
+/// use bastide_model::paths::{PathUse, WorkspacePathPolicy};
 ///
 /// let policy = WorkspacePathPolicy::new("/workspace", Vec::new())?;
-/// assert_eq!(policy.normalize_path("src/../a.py", false)?.as_str(), "/workspace/a.py");
-/// assert!(policy.normalize_path("../etc/passwd", false).is_err());
+/// assert_eq!(policy.normalize_path("src/../a.py", PathUse::Read)?.as_str(), "/workspace/a.py");
+/// assert!(policy.normalize_path("../etc/passwd", PathUse::Read).is_err());
 /// # Ok::<(), bastide_model::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,13 +81,13 @@ impl WorkspacePathPolicy {
     pub fn normalize_path<'a>(
         &self,
         path: impl Into<PathInput<'a>>,
-        for_write: bool,
+        path_use: PathUse,
     ) -> Result<PosixPath> {
         let path = path.into();
         refuse_windows_absolute(path)?;
         let original = path.to_posix();
         let (result, grant) = self.lexical(&original)?;
-        if for_write {
+        if path_use == PathUse::Write {
             refuse_read_only(&result, grant)?;
         }
         Ok(result)
@@ -92,7 +101,7 @@ impl WorkspacePathPolicy {
     pub fn normalize_path_resolving<'a>(
         &self,
         path: impl Into<PathInput<'a>>,
-        for_write: bool,
+        path_use: PathUse,
         files: &dyn HostFiles,
     ) -> Result<PosixPath> {
         let path = path.into();
@@ -111,7 +120,7 @@ impl WorkspacePathPolicy {
             grants.push((grant, grant_host_path(grant, files)?));
         }
         let grant = deepest(&resolved, grants).ok_or_else(|| refused(&original))?;
-        if for_write {
+        if path_use == PathUse::Write {
             refuse_read_only(&resolved, Some(grant))?;
         }
         Ok(resolved)
@@ -122,12 +131,12 @@ impl WorkspacePathPolicy {
     /// # Errors
     /// As [`normalize_path`](Self::normalize_path) for writing, for the path or a grant below it.
     pub fn validate_recursive_remove<'a>(&self, path: impl Into<PathInput<'a>>) -> Result<()> {
-        let top = self.normalize_path(path, true)?;
+        let top = self.normalize_path(path, PathUse::Write)?;
         for grant in self.grants.iter().filter(|grant| grant.read_only) {
             let below = PosixPath::typed(&grant.path);
             if below.is_below(&top) {
                 // Asked again because the workspace or a deeper grant may override this one.
-                self.normalize_path(&below, true)?;
+                self.normalize_path(&below, PathUse::Write)?;
             }
         }
         Ok(())

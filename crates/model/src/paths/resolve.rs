@@ -20,6 +20,16 @@ pub trait HostFiles {
     fn exists(&self, path: &str) -> bool;
 }
 
+/// What becomes of a path that is absolute already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AbsolutePaths {
+    /// It is refused.
+    Refused,
+    /// It is fine below the workspace's folder, by name and, if that folder exists on this host, also
+    /// with links followed.
+    BelowRoot,
+}
+
 /// Where the absolute `path` leads, with every link on the way followed. What does not exist is
 /// taken by name.
 ///
@@ -137,15 +147,12 @@ pub fn grant_host_path(grant: &PathGrant, files: &dyn HostFiles) -> Result<Posix
 
 /// The path of an entry of a manifest below the workspace's folder `root`.
 ///
-/// With `allow_absolute_within_root` an absolute path is fine if it is below `root`, by name and,
-/// if `root` exists on this host, also with links followed.
-///
 /// # Errors
 /// `InvalidManifestPathError` if it is not below `root`.
 pub fn resolve_workspace_path<'a>(
     root: impl Into<PathInput<'a>>,
     rel: impl Into<PathInput<'a>>,
-    allow_absolute_within_root: bool,
+    absolute: AbsolutePaths,
     files: &dyn HostFiles,
 ) -> Result<PosixPath> {
     let (root, rel) = (root.into().to_posix(), rel.into());
@@ -159,7 +166,7 @@ pub fn resolve_workspace_path<'a>(
     if !rel.is_absolute() {
         return Ok(root.join(&rel));
     }
-    if !allow_absolute_within_root {
+    if absolute == AbsolutePaths::Refused {
         return Err(invalid_path(rel.as_str(), true));
     }
     let (rel, root) = (rel.normalized(), root.normalized());

@@ -3,6 +3,15 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+/// Whose an address is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressOwner {
+    /// One of the machine that the proxy runs on.
+    ThisMachine,
+    /// Of anybody else.
+    Other,
+}
+
 /// Addresses with a common prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Network {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::address::{SpecialAddress, special_address};
+use super::address::{AddressOwner, SpecialAddress, special_address};
 use super::host::{Host, HostPattern};
 use super::path::{NormalPath, text_fits};
 use super::rule::{Action, HttpMatch, Protocol, Rule};
@@ -323,11 +323,11 @@ impl Policy {
         host: &Host,
         rule: Option<usize>,
         address: IpAddr,
-        is_own: bool,
+        owner: AddressOwner,
     ) -> Result<(), &'static str> {
         let place = match special_address(address) {
             Some(place) => place,
-            None if is_own => SpecialAddress::Other("of this machine"),
+            None if owner == AddressOwner::ThisMachine => SpecialAddress::Other("of this machine"),
             None => return Ok(()),
         };
         let rule = rule.and_then(|index| self.rules.get(index));

@@ -32,7 +32,7 @@ pub struct PresetHost {
 impl PresetHost {
     /// The place that a URL leads to; `None` if it leads to none by HTTP.
     #[must_use]
-    pub fn of_url(url: &str, configured: bool) -> Option<Self> {
+    pub fn of_url(url: &str) -> Option<Self> {
         let url = url.strip_prefix("sparse+").unwrap_or(url);
         let (scheme, rest) = url.split_once("://")?;
         let protocol = match scheme.to_ascii_lowercase().as_str() {
@@ -49,7 +49,14 @@ impl PresetHost {
         let host = HostPattern::parse(host).ok()?;
         let plain = matches!(host, HostPattern::Name(_) | HostPattern::Addresses(_));
         let port = port.filter(|port| Protocol::usual(*port) != protocol);
-        plain.then_some(Self { host, port, protocol: port.map(|_| protocol), configured })
+        plain.then_some(Self { host, port, protocol: port.map(|_| protocol), configured: false })
+    }
+
+    /// The same place as one that this machine's settings name.
+    #[must_use]
+    pub fn configured(mut self) -> Self {
+        self.configured = true;
+        self
     }
 }
 

@@ -191,7 +191,7 @@ fn nobody_leads_the_secrets_of_a_floor_elsewhere() {
 fn takes_presets_for_what_the_machine_says() {
     let policy = parse("rules:\n- allow: ['@pip', own.org]\n").unwrap();
     assert_eq!(policy.presets(), ["pip"]);
-    let place = |url: &str| PresetHost::of_url(url, true).unwrap();
+    let place = |url: &str| PresetHost::of_url(url).unwrap().configured();
     let found = policy
         .with_presets(|_| {
             Some(vec![place("https://u:p@mirror.corp/simple"), place("http://[fd00::1]:8081/x")])
@@ -207,14 +207,14 @@ fn takes_presets_for_what_the_machine_says() {
     );
     let unknown = policy.with_presets(|_| None).unwrap_err();
     assert!(unknown.to_string().contains("stands for nothing"), "{unknown}");
-    assert_eq!(PresetHost::of_url("git+ssh://a.org/x", false), None);
+    assert_eq!(PresetHost::of_url("git+ssh://a.org/x"), None);
 }
 
 #[test]
 fn keeps_packages_of_presets_that_come_by_tls_and_reads_them() {
     let text = "package_cache: true\nrules:\n- allow: ['@pip', own.org]\n- deny: '@pip'\n";
     let policy = parse(text).unwrap();
-    let place = |url: &str| PresetHost::of_url(url, true).unwrap();
+    let place = |url: &str| PresetHost::of_url(url).unwrap().configured();
     let resolve = |policy: &Policy| {
         let places = vec![place("https://mirror.corp/simple"), place("http://plain.corp:8081/x")];
         policy.with_presets(|_| Some(places.clone())).unwrap()
@@ -274,7 +274,8 @@ fn leads_names_to_private_places_only_where_somebody_says_so() {
     .unwrap();
     let check = |name: &str, rule: usize, address: &str, is_own: bool| {
         let host = Host::parse(name).unwrap();
-        policy.check_address(&host, Some(rule), address.parse().unwrap(), is_own).is_ok()
+        let owner = if is_own { AddressOwner::ThisMachine } else { AddressOwner::Other };
+        policy.check_address(&host, Some(rule), address.parse().unwrap(), owner).is_ok()
     };
     for (name, rule, address, is_own, expected) in [
         ("a.org", 0, "93.184.216.34", false, true),

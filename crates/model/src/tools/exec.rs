@@ -7,7 +7,7 @@ use super::arguments::{ExecCommandArgs, read};
 use super::response::{Response, normalize_output, prepend_notice};
 use crate::PosixPath;
 use crate::error::{Error, ErrorClass, Result};
-use crate::paths::{SandboxWorkspaceScope, WorkspacePathPolicy};
+use crate::paths::{PathUse, SandboxWorkspaceScope, WorkspacePathPolicy};
 use crate::pty::PtyExecUpdate;
 use crate::text::{shell_quote, trim};
 use crate::truncation::formatted_truncate_text_with_token_count;
@@ -16,6 +16,24 @@ const ARGUMENTS: [&str; 7] =
     ["cmd", "workdir", "shell", "login", "tty", "yield_time_ms", "max_output_tokens"];
 const OUTSIDE: &str = "workdir has to be in the workspace or below a path granted to it.";
 const NO_TERMINAL: &str = "No interactive session could be opened; the command ran without one.";
+
+/// Whether a session has interactive processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PtySupport {
+    /// It has: a process goes on beyond the call that started it, on a terminal or without.
+    Interactive,
+    /// It has none: a command runs to its end.
+    None,
+}
+
+/// Whether a shell reads the files of a login.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShellMode {
+    /// It does.
+    Login,
+    /// It does not.
+    Plain,
+}
 
 /// What a session runs a command with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,16 +45,14 @@ pub enum Shell {
 }
 
 impl Shell {
-    /// The shell a model means by `shell` and `login`.
+    /// The shell a model means by `shell` and whether it is a login shell.
     #[must_use]
-    pub fn resolve(shell: Option<&str>, login: bool) -> Self {
-        match (shell, login) {
-            (None, true) => Self::Default,
-            (None, false) => Self::Argv(["sh".to_owned(), "-c".to_owned()]),
-            (Some(shell), login) => {
-                let flag = if login { "-lc" } else { "-c" };
-                Self::Argv([shell.to_owned(), flag.to_owned()])
-            }
+    pub fn resolve(shell: Option<&str>, mode: ShellMode) -> Self {
+        match (shell, mode) {
+            (None, ShellMode::Login) => Self::Default,
+            (None, ShellMode::Plain) => Self::Argv(["sh".to_owned(), "-c".to_owned()]),
+            (Some(shell), ShellMode::Login) => Self::Argv([shell.to_owned(), "-lc".to_owned()]),
+            (Some(shell), ShellMode::Plain) => Self::Argv([shell.to_owned(), "-c".to_owned()]),
         }
     }
 
@@ -66,7 +82,7 @@ pub fn resolve_workdir_command(
         _ => ".",
     };
     let anchored = scope.anchor(&PosixPath::typed(workdir));
-    let folder = policy.normalize_path(anchored.as_str(), false)?;
+    let folder = policy.normalize_path(anchored.as_str(), PathUse::Read)?;
     // On a line of its own: the folder is changed before a list or a background job starts.
     Ok(format!("cd {} || exit\n{command}", shell_quote(folder.as_str())))
 }
@@ -128,7 +144,7 @@ pub enum ExecStep {
 pub struct ExecCommandRun {
     arguments: ExecCommandArgs,
     command: String,
-    supports_pty: bool,
+    pty: PtySupport,
     fell_back: bool,
 }
 
@@ -141,7 +157,7 @@ impl ExecCommandRun {
         raw: &str,
         policy: &WorkspacePathPolicy,
         scope: &SandboxWorkspaceScope,
-        supports_pty: bool,
+        pty: PtySupport,
     ) -> Result<Start<Self>> {
         let arguments: ExecCommandArgs = match read(raw, &ARGUMENTS) {
             Ok(arguments) => arguments,
@@ -149,9 +165,7 @@ impl ExecCommandRun {
         };
         let workdir = arguments.workdir.as_deref();
         match resolve_workdir_command(policy, scope, &arguments.cmd, workdir) {
-            Ok(command) => {
-                Ok(Start::Run(Self { arguments, command, supports_pty, fell_back: false }))
-            }
+            Ok(command) => Ok(Start::Run(Self { arguments, command, pty, fell_back: false })),
             Err(error) if is_class(&error, ErrorClass::InvalidManifestPathError) => {
                 Ok(Start::Refuse(OUTSIDE.to_owned()))
             }
@@ -162,7 +176,10 @@ impl ExecCommandRun {
     /// The first call to make.
     #[must_use]
     pub fn call(&self) -> ExecCall {
-        if self.supports_pty { self.interactive() } else { self.one_shot() }
+        match self.pty {
+            PtySupport::Interactive => self.interactive(),
+            PtySupport::None => self.one_shot(),
+        }
     }
 
     /// Goes on after a call.
@@ -217,7 +234,8 @@ impl ExecCommandRun {
     }
 
     fn shell(&self) -> Shell {
-        Shell::resolve(self.arguments.shell.as_deref(), self.arguments.login)
+        let mode = if self.arguments.login { ShellMode::Login } else { ShellMode::Plain };
+        Shell::resolve(self.arguments.shell.as_deref(), mode)
     }
 
     fn interactive(&self) -> ExecCall {

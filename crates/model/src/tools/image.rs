@@ -9,7 +9,7 @@ use super::arguments::{ViewImageArgs, read};
 use super::exec::is_class;
 use crate::PosixPath;
 use crate::error::{Error, ErrorClass, Result};
-use crate::paths::{SandboxWorkspaceScope, WorkspacePathPolicy};
+use crate::paths::{PathUse, SandboxWorkspaceScope, WorkspacePathPolicy};
 
 /// The largest picture that is shown. Reading one byte more tells that it is too large.
 pub const MAX_IMAGE_BYTES: usize = 10 * 1024 * 1024;
@@ -114,7 +114,7 @@ impl ImageRun {
         };
         let anchored = PosixPath::new(&scope.anchor(&PosixPath::typed(&arguments.path)));
         let outside = |error: &Error| is_class(error, ErrorClass::InvalidManifestPathError);
-        let path = match policy.normalize_path(&anchored, false) {
+        let path = match policy.normalize_path(&anchored, PathUse::Read) {
             Err(error) if outside(&error) => return Ok(Start::Refuse(OUTSIDE.to_owned())),
             path => path?,
         };

@@ -2,7 +2,7 @@
 
 use super::Start;
 use super::arguments::{WriteStdinArgs, read};
-use super::exec::{is_class, seconds};
+use super::exec::{PtySupport, is_class, seconds};
 use super::response::Response;
 use crate::error::raise;
 use crate::error::{ErrorClass, Result};
@@ -36,12 +36,12 @@ impl WriteStdinRun {
     ///
     /// # Errors
     /// `RuntimeError` if the session has no interactive processes.
-    pub fn start(raw: &str, supports_pty: bool) -> Result<Start<Self>> {
+    pub fn start(raw: &str, pty: PtySupport) -> Result<Start<Self>> {
         let arguments: WriteStdinArgs = match read(raw, &ARGUMENTS) {
             Ok(arguments) => arguments,
             Err(text) => return Ok(Start::Refuse(text)),
         };
-        if !supports_pty {
+        if pty == PtySupport::None {
             return Err(raise::runtime_error("write_stdin is not available for non-PTY sandboxes"));
         }
         let call = StdinCall {

@@ -1,7 +1,7 @@
 //! Types that a program brings itself.
 
 use bastide_model::custom::{Custom, CustomType};
-use bastide_model::entry::{Entry, EntryFields, EntryKind};
+use bastide_model::entry::{Entry, EntryFields, EntryKind, EntryShape};
 use bastide_model::error::raise;
 use bastide_model::lax::{Checked, Context, Dump, Input, Object};
 use bastide_model::mount::{
@@ -30,7 +30,7 @@ impl CustomType for Archive {
 
 fn archive(input: Input<'_>) -> Checked<Entry> {
     let mut fields = input.fields("Archive")?;
-    let common = EntryFields::read(&mut fields, true);
+    let common = EntryFields::read(&mut fields, EntryShape::Folder);
     let url = fields.required("url");
     fields.build(|| Some(common?.entry(EntryKind::Custom(Custom::new(Archive { url: url? })))))
 }

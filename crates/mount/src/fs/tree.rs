@@ -1,6 +1,6 @@
 //! The nodes that the kernel knows, by the numbers it knows them by.
 //!
-//! Numbers are written down before the kernel hears them, so that another process can go on after
+//! Numbers are written down before the kernel gets them, so that another process can go on after
 //! this one was killed: no handshake comes then, and requests name nodes of before.
 
 use std::collections::HashMap;

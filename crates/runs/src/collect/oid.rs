@@ -122,13 +122,7 @@ impl Oid {
             64 => HashKind::Sha256,
             _ => return None,
         };
-        let mut raw = Vec::with_capacity(32);
-        for pair in text.as_bytes().chunks(2) {
-            let digit = |byte: u8| char::from(byte).to_digit(16);
-            let value = digit(*pair.first()?)? * 16 + digit(*pair.get(1)?)?;
-            raw.push(u8::try_from(value).ok()?);
-        }
-        Self::from_bytes(kind, &raw)
+        Self::from_bytes(kind, &hex::decode(text).ok()?)
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
@@ -142,7 +136,7 @@ impl Oid {
 
 impl fmt::Display for Oid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(self.as_bytes()))
     }
 }
 

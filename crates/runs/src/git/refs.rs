@@ -8,6 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use bastide::host::is_same_file;
 use bastide::{Error, ErrorKind, Result};
 
 use super::location::{self, GitLocation};
@@ -271,10 +272,9 @@ impl Drop for RefLock {
 }
 
 fn release(own: &Path, lock: &Path) -> io::Result<()> {
-    use std::os::unix::fs::MetadataExt;
     let Ok(ours) = fs::symlink_metadata(own) else { return Ok(()) };
     if let Ok(found) = fs::symlink_metadata(lock)
-        && (found.dev(), found.ino()) == (ours.dev(), ours.ino())
+        && is_same_file(&found, &ours)
     {
         fs::remove_file(lock)?;
     }

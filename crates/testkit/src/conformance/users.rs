@@ -35,7 +35,7 @@ async fn session(context: &Context) -> Result<Session, TrialError> {
         Ok(_) => Ok(session),
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             let message = error.message().to_owned();
-            let ways_out = ["`sudo ", "is of no use", "`--many-users`"];
+            let ways_out = ["`sudo ", "is of no use", "`KubernetesOptions::many_users`"];
             if !ways_out.iter().any(|way| message.contains(way)) {
                 return Err(format!("no way out is named: {message}").into());
             }

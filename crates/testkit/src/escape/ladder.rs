@@ -1,4 +1,4 @@
-//! Which rung a session stands on where the machine does not give the best.
+//! Which rung a session gets where the machine does not give the best.
 
 use std::process::{Command, Stdio};
 

@@ -1,6 +1,6 @@
 //! Paths, and what they may reach.
 
-use bastide_model::paths::WorkspacePathPolicy;
+use bastide_model::paths::{PathUse, WorkspacePathPolicy};
 use bastide_model::{PathGrant, PosixPath};
 
 use super::seeds::recorded_bytes;
@@ -23,16 +23,16 @@ pub(super) const TARGET: Target = Target {
             Ok(policy) => policy,
             Err(error) => return Verdict::Broken(format!("the policy is refused: {error}")),
         };
-        if let Ok(written) = policy.normalize_path(text, true)
+        if let Ok(written) = policy.normalize_path(text, PathUse::Write)
             && !is_under(&written, ROOT)
         {
             return Verdict::Broken(format!("{written} may be written"));
         }
-        let Ok(path) = policy.normalize_path(text, false) else { return Verdict::Refused };
+        let Ok(path) = policy.normalize_path(text, PathUse::Read) else { return Verdict::Refused };
         if !is_under(&path, ROOT) && !is_under(&path, GRANT) {
             return Verdict::Broken(format!("{path} may be read"));
         }
-        match policy.normalize_path(&path, false) {
+        match policy.normalize_path(&path, PathUse::Read) {
             Ok(again) => equal("path", &path, &again),
             Err(error) => Verdict::Broken(format!("its own answer is refused: {error}")),
         }

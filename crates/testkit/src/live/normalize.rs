@@ -166,12 +166,8 @@ impl Names {
         let text = lines.collect::<Vec<_>>().join("\n");
         match text.len() > WHOLE {
             true => {
-                let digest: String = Sha256::digest(&text)
-                    .iter()
-                    .take(8)
-                    .map(|byte| format!("{byte:02x}"))
-                    .collect();
-                format!("{} bytes, {digest}", text.len())
+                let digest = hex::encode(Sha256::digest(&text));
+                format!("{} bytes, {}", text.len(), &digest[..16])
             }
             false => text,
         }

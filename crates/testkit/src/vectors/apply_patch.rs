@@ -10,7 +10,7 @@ use bastide_model::patch::{
     DiffMode, FileAnswer, FileRequest, PatchOperation, PatchRun, PatchStep, WorkspaceEditor,
     apply_diff, coerce_operations, parse_tool_input,
 };
-use bastide_model::paths::{SandboxWorkspaceScope, WorkspacePathPolicy};
+use bastide_model::paths::{PathUse, SandboxWorkspaceScope, WorkspacePathPolicy};
 use bastide_model::{PosixPath, Result};
 use serde_json::{Value, json};
 
@@ -118,9 +118,9 @@ impl Workspace {
 
     fn perform(&self, request: FileRequest) -> Result<FileAnswer> {
         match request {
-            FileRequest::Resolve(path) => {
-                Ok(FileAnswer::Resolved(self.policy.normalize_path_resolving(&path, false, &Disk)?))
-            }
+            FileRequest::Resolve(path) => Ok(FileAnswer::Resolved(
+                self.policy.normalize_path_resolving(&path, PathUse::Read, &Disk)?,
+            )),
             FileRequest::Read(path) => match read_regular(path.as_str()) {
                 Ok(content) => Ok(FileAnswer::Content(content)),
                 Err(error) if error.kind() == IoKind::NotFound => Ok(FileAnswer::Missing),
@@ -157,7 +157,7 @@ impl Workspace {
         let requested = Path::new(path.as_str());
         let parent = requested.parent().unwrap_or(Path::new("")).to_string_lossy().into_owned();
         let parent = PosixPath::new(&parent);
-        let parent = self.policy.normalize_path_resolving(&parent, true, &Disk)?;
+        let parent = self.policy.normalize_path_resolving(&parent, PathUse::Write, &Disk)?;
         let target = match requested.file_name() {
             Some(name) => Path::new(parent.as_str()).join(name),
             None => PathBuf::from(parent.as_str()),
@@ -174,7 +174,11 @@ impl Workspace {
 
     fn make_parents(&self, path: &Path) -> Result<()> {
         let parent = path.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
-        let parent = self.policy.normalize_path_resolving(&PosixPath::new(&parent), true, &Disk)?;
+        let parent = self.policy.normalize_path_resolving(
+            &PosixPath::new(&parent),
+            PathUse::Write,
+            &Disk,
+        )?;
         fs::create_dir_all(parent.as_str())
             .map_err(|error| raise::workspace_archive_write(parent).with_source(error))
     }

@@ -12,7 +12,7 @@ use bastide_archive::{
 use bastide_model::PosixPath;
 use bastide_model::Result;
 use bastide_model::error::raise;
-use bastide_model::paths::WorkspacePathPolicy;
+use bastide_model::paths::{PathUse, WorkspacePathPolicy};
 use serde_json::{Value, json};
 
 use super::case::malformed;
@@ -123,7 +123,7 @@ fn archive_path(case: &Case<'_>) -> Result<PathBuf> {
     let workspace = workspace(case)?;
     let policy = WorkspacePathPolicy::new(&*workspace.to_string_lossy(), Vec::new())?;
     let path = PosixPath::new(case.text("path")?);
-    let resolved = policy.normalize_path_resolving(&path, true, &Disk)?;
+    let resolved = policy.normalize_path_resolving(&path, PathUse::Write, &Disk)?;
     Ok(PathBuf::from(resolved.as_str()))
 }
 

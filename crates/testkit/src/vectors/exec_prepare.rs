@@ -13,8 +13,7 @@ pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[
 ];
 
 fn unix_local_exec_env(case: &Case<'_>) -> Result<Value> {
-    let inherit = case.flag("inherit_host_environment", true)?;
-    let choice = HostEnvironment::of_options(inherit, case.get("host_environment_allowlist"))?;
+    let choice = HostEnvironment::of_options(case.input)?;
     let manifest = match case.get("environment") {
         Value::Null => Environment::default(),
         environment => lax::read(environment)?,

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use bastide_model::lax;
 use bastide_model::paths::{
-    HostFiles, SandboxWorkspaceScope, WorkspacePathPolicy, cwd_from_json, grant_host_path,
-    resolve_workspace_path,
+    AbsolutePaths, HostFiles, PathUse, SandboxWorkspaceScope, WorkspacePathPolicy, cwd_from_json,
+    grant_host_path, resolve_workspace_path,
 };
 use bastide_model::{Error, ErrorKind, PathGrant, PosixPath, Result, WindowsPath};
 use serde_json::{Value, json};
@@ -23,8 +23,7 @@ pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[
     ("normalize_sandbox_path", normalize_path),
     ("normalize_path_resolving", |case| {
         make_tree(case)?;
-        let for_write = case.flag("for_write", false)?;
-        show(policy(case)?.normalize_path_resolving(case.text("path")?, for_write, &Disk)?)
+        show(policy(case)?.normalize_path_resolving(case.text("path")?, path_use(case)?, &Disk)?)
     }),
     ("absolute_workspace_path", |case| {
         show(policy(case)?.absolute_workspace_path(case.text("path")?)?)
@@ -56,7 +55,7 @@ pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[
     ("resolve_workspace_path_fs", |case| {
         make_tree(case)?;
         let (root, rel) = (case.text("root")?, case.text("rel")?);
-        show(resolve_workspace_path(root, rel, true, &Disk)?)
+        show(resolve_workspace_path(root, rel, AbsolutePaths::BelowRoot, &Disk)?)
     }),
     ("grant_host_path", |case| {
         make_tree(case)?;
@@ -85,13 +84,19 @@ fn scope(case: &Case<'_>) -> Result<SandboxWorkspaceScope> {
 }
 
 fn normalize_path(case: &Case<'_>) -> Result<Value> {
-    let for_write = case.flag("for_write", false)?;
-    show(policy(case)?.normalize_path(case.text("path")?, for_write)?)
+    show(policy(case)?.normalize_path(case.text("path")?, path_use(case)?)?)
+}
+
+fn path_use(case: &Case<'_>) -> Result<PathUse> {
+    Ok(if case.flag("for_write", false)? { PathUse::Write } else { PathUse::Read })
 }
 
 fn resolve_workspace(case: &Case<'_>) -> Result<Value> {
-    let allow_absolute = case.flag("allow_absolute_within_root", false)?;
-    show(resolve_workspace_path(case.text("root")?, case.text("rel")?, allow_absolute, &Disk)?)
+    let absolute = match case.flag("allow_absolute_within_root", false)? {
+        true => AbsolutePaths::BelowRoot,
+        false => AbsolutePaths::Refused,
+    };
+    show(resolve_workspace_path(case.text("root")?, case.text("rel")?, absolute, &Disk)?)
 }
 
 fn make_tree(case: &Case<'_>) -> Result<()> {

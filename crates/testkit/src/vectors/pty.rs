@@ -12,8 +12,8 @@ pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[
         Ok(pty::clamp_pty_yield_time_ms(case.integer("yield_time_ms")?).into())
     }),
     ("resolve_pty_write_yield_time_ms", |case| {
-        let (time, empty) = (case.integer("yield_time_ms")?, case.flag("input_empty", false)?);
-        Ok(pty::resolve_pty_write_yield_time_ms(time, empty).into())
+        let input = if case.flag("input_empty", false)? { "" } else { "x" };
+        Ok(pty::resolve_pty_write_yield_time_ms(case.integer("yield_time_ms")?, input).into())
     }),
     ("process_id_to_prune_from_meta", process_id_to_prune),
     ("allocate_pty_process_id", allocate),

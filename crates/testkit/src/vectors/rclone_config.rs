@@ -1,4 +1,4 @@
-//! Area `rclone_config`: what mounting programs and volume drivers are told.
+//! Area `rclone_config`: what mounting programs and volume drivers are configured with.
 
 use bastide_model::docker;
 use bastide_model::error::raise;

@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io::{ErrorKind as IoKind, Read as _};
 
 use bastide_model::error::raise;
-use bastide_model::paths::{SandboxWorkspaceScope, WorkspacePathPolicy};
+use bastide_model::paths::{PathUse, SandboxWorkspaceScope, WorkspacePathPolicy};
 use bastide_model::pty::PtyExecUpdate;
 use bastide_model::tools::{
     ExecCall, ExecCommandRun, ExecOutcome, ExecStep, FILESYSTEM_TOOLS, ImageRun, MAX_IMAGE_BYTES,
-    Response, SHELL_TOOLS, SHELL_TOOLS_WITHOUT_PTY, Shell, Start, WriteStdinRun,
-    detect_image_mime_type, normalize_output, prepend_notice, resolve_workdir_command,
-    tool_definition,
+    PtySupport, Response, SHELL_TOOLS, SHELL_TOOLS_WITHOUT_PTY, Shell, ShellMode, Start,
+    WriteStdinRun, detect_image_mime_type, normalize_output, prepend_notice,
+    resolve_workdir_command, tool_definition,
 };
 use bastide_model::{Error, ErrorClass, ErrorKind, Manifest, Result, lax};
 use serde_json::{Map, Value, json};
@@ -29,7 +29,8 @@ pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[
         |case| Ok(prepend_notice(case.text("output")?, case.text("notice")?).into()),
     ),
     ("resolve_shell", |case| {
-        Ok(Shell::resolve(case.optional_text("shell")?, case.flag("login", true)?).to_json())
+        let mode = if case.flag("login", true)? { ShellMode::Login } else { ShellMode::Plain };
+        Ok(Shell::resolve(case.optional_text("shell")?, mode).to_json())
     }),
     ("resolve_workdir_command", |case| {
         let (policy, scope) = (policy(case)?, scope(case)?);
@@ -122,11 +123,15 @@ fn exec_result(answer: &Value) -> Result<ExecOutcome> {
     })
 }
 
+fn pty_support(case: &Case<'_>) -> Result<PtySupport> {
+    Ok(if case.flag("supports_pty", true)? { PtySupport::Interactive } else { PtySupport::None })
+}
+
 fn exec_command(case: &Case<'_>) -> Result<Value> {
-    let supports_pty = case.flag("supports_pty", true)?;
+    let pty = pty_support(case)?;
     let user = case.get("user");
     let raw = case.text("raw_input")?;
-    let mut run = match ExecCommandRun::start(raw, &policy(case)?, &scope(case)?, supports_pty)? {
+    let mut run = match ExecCommandRun::start(raw, &policy(case)?, &scope(case)?, pty)? {
         Start::Run(run) => run,
         Start::Refuse(text) => return Ok(json!({"output": text, "calls": []})),
     };
@@ -167,8 +172,8 @@ fn exec_command(case: &Case<'_>) -> Result<Value> {
 }
 
 fn write_stdin(case: &Case<'_>) -> Result<Value> {
-    let supports_pty = case.flag("supports_pty", true)?;
-    let run = match WriteStdinRun::start(case.text("raw_input")?, supports_pty)? {
+    let pty = pty_support(case)?;
+    let run = match WriteStdinRun::start(case.text("raw_input")?, pty)? {
         Start::Run(run) => run,
         Start::Refuse(text) => return Ok(json!({"output": text, "calls": []})),
     };
@@ -194,19 +199,20 @@ fn view_image(case: &Case<'_>) -> Result<Value> {
         Start::Run(run) => run,
         Start::Refuse(text) => return Ok(json!({"text": text})),
     };
-    let content = policy.normalize_path_resolving(run.path(), false, &Disk).and_then(|path| {
-        let mut content = Vec::new();
-        let limit = u64::try_from(MAX_IMAGE_BYTES).unwrap_or(u64::MAX) + 1;
-        let read =
-            File::open(path.as_str()).and_then(|file| file.take(limit).read_to_end(&mut content));
-        match read {
-            Ok(_) => Ok(content),
-            Err(error) if error.kind() == IoKind::NotFound => {
-                Err(raise::workspace_read_not_found(path))
+    let content =
+        policy.normalize_path_resolving(run.path(), PathUse::Read, &Disk).and_then(|path| {
+            let mut content = Vec::new();
+            let limit = u64::try_from(MAX_IMAGE_BYTES).unwrap_or(u64::MAX) + 1;
+            let read = File::open(path.as_str())
+                .and_then(|file| file.take(limit).read_to_end(&mut content));
+            match read {
+                Ok(_) => Ok(content),
+                Err(error) if error.kind() == IoKind::NotFound => {
+                    Err(raise::workspace_read_not_found(path))
+                }
+                Err(error) => Err(raise::workspace_archive_read(path).with_source(error)),
             }
-            Err(error) => Err(raise::workspace_archive_read(path).with_source(error)),
-        }
-    });
+        });
     Ok(match run.answer(content).to_json() {
         Value::String(text) => json!({"text": text}),
         image => json!({"image": image}),

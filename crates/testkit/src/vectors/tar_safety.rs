@@ -27,7 +27,11 @@ pub(crate) const FUNCTIONS: &[(&str, Handler)] = &[
     }),
     ("safe_tar_member_rel_path", |case| {
         let member = member(case.get("member"))?;
-        let path = member.safe_path(case.flag("allow_symlinks", false)?)?;
+        let links = match case.flag("allow_symlinks", false)? {
+            true => LinkPolicy::Anywhere,
+            false => LinkPolicy::Refused,
+        };
+        let path = member.safe_path(links)?;
         Ok(json!(path.map(|path| path.to_string())))
     }),
     ("should_skip_tar_member", |case| {

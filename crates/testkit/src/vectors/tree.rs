@@ -155,7 +155,7 @@ pub fn content_fields(content: &[u8]) -> Map<String, Value> {
 }
 
 fn sha256(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(content))
 }
 
 /// Makes a folder and its parents as the cases expect them, whatever the umask.

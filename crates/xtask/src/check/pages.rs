@@ -13,8 +13,11 @@ const TITLE: &str = "\n## Modules\n";
 /// How a page introduces the reference.
 const DEFINITION: &str = "*The reference*";
 
-/// Fails on a crate without a page, on a list of modules that is not what there is, and on a crate whose
-/// comments speak of the reference where its page does not say what that is.
+/// How an example on a page begins.
+const EXAMPLES: [&str; 2] = ["```rust", "```python"];
+
+/// Fails on a crate without a page, on a library whose page shows no use of it, on a list of modules that is not what
+/// there is, and on a crate whose comments speak of the reference where its page does not say what that is.
 pub(crate) fn check() -> Outcome {
     let top = top();
     let (crates, mut wrong) = (crates(&top)?, Vec::new());
@@ -52,6 +55,10 @@ fn problems(folder: &Path) -> Outcome<Vec<String>> {
     }
     let missing = modules.difference(&listed);
     wrong.extend(missing.map(|name| format!("README.md does not list the module `{name}`")));
+    let is_library = folder.join("src/lib.rs").exists();
+    if is_library && !EXAMPLES.iter().any(|example| page.contains(example)) {
+        wrong.push("README.md shows no use of the library".to_owned());
+    }
     if !page.contains(DEFINITION) && speaks_of_the_reference(folder)? {
         wrong.push("README.md does not say what the reference is".to_owned());
     }
@@ -102,7 +109,8 @@ mod tests {
     use super::*;
 
     fn found(page: &str, sources: &[(&str, &str)]) -> Vec<String> {
-        let mut files = vec![("crates/a/src/lib.rs", ""), ("crates/a/README.md", page)];
+        let page = format!("{page}\n```rust\n```\n");
+        let mut files = vec![("crates/a/src/lib.rs", ""), ("crates/a/README.md", &page)];
         files.extend(sources);
         let top = made_up::tree(&files);
         problems(&top.path().join("crates/a")).unwrap()
@@ -137,6 +145,14 @@ mod tests {
     fn finds_crates_without_a_page_or_a_definition() {
         let top = made_up::tree(&[("crates/a/src/lib.rs", "")]);
         assert_eq!(problems(&top.path().join("crates/a")).unwrap(), ["there is no README.md"]);
+        let silent = made_up::tree(&[
+            ("crates/a/src/lib.rs", ""),
+            ("crates/a/README.md", "# a\n\n## Modules\n"),
+        ]);
+        assert_eq!(
+            problems(&silent.path().join("crates/a")).unwrap(),
+            ["README.md shows no use of the library"]
+        );
         let sources = [("crates/a/src/one.rs", "/// As the reference does.\n")];
         let page = "# a\n\n## Modules\n\n- `one`: the first\n";
         assert_eq!(found(page, &sources), ["README.md does not say what the reference is"]);

@@ -8,6 +8,10 @@ use crate::shell::Outcome;
 /// Folders of what is built or fetched, not written.
 const LEFT_OUT: [&str; 5] = [".git", "target", "artifacts", "corpus", "__pycache__"];
 
+/// Crates that are no libraries: the command line, and what is not shipped.
+const NO_LIBRARIES: [&str; 5] =
+    ["crates/cli", "crates/sbx-stand-in", "crates/test-servers", "crates/testkit", "crates/xtask"];
+
 /// Every source file in a folder.
 pub(super) fn sources(folder: &Path, files: &mut Vec<PathBuf>) -> Outcome {
     let mut all = Vec::new();
@@ -47,6 +51,19 @@ pub(super) fn crates(top: &Path) -> Outcome<Vec<PathBuf>> {
     }
     found.sort();
     Ok(found)
+}
+
+/// Every source file of every library.
+pub(super) fn library_sources(top: &Path) -> Outcome<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for folder in crates(top)? {
+        let src = folder.join("src");
+        if src.exists() && !NO_LIBRARIES.contains(&shown(&folder, top).as_str()) {
+            sources(&src, &mut files)?;
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// A path as it is written below the top folder.

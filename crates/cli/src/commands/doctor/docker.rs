@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::fix_of;
 use crate::config;
-use crate::ui::hint;
+use crate::ui::{hint, message};
 
 /// The daemon that would be used, and what came of asking it.
 pub(super) struct DockerFinding {
@@ -51,7 +51,7 @@ impl DockerFinding {
             Err(error) => json!({
                 "works": false,
                 "address": self.place(),
-                "missing": [{ "what": error.message(), "fix": fix_of(error) }],
+                "missing": [{ "what": message(error), "fix": fix_of(error) }],
             }),
         }
     }
@@ -60,7 +60,7 @@ impl DockerFinding {
         let checkup = match &self.outcome {
             Ok(checkup) => checkup,
             Err(error) => {
-                let mut lines = vec![format!("docker      is not there: {}", error.message())];
+                let mut lines = vec![format!("docker      is not there: {}", message(error))];
                 lines.extend(hint(error).map(|hint| format!("  fix       {hint}")));
                 return lines;
             }

@@ -5,7 +5,7 @@ use bastide_kubernetes::{ClusterAccess, ClusterReport};
 use serde_json::{Value, json};
 
 use super::fix_of;
-use crate::ui::hint;
+use crate::ui::{hint, message, with_flags};
 
 /// The cluster that would be used, and what came of asking it.
 pub(super) struct ClusterFinding {
@@ -27,7 +27,7 @@ impl ClusterFinding {
                 let missing: Vec<_> = report
                     .missing
                     .iter()
-                    .map(|right| json!({ "what": right.what, "for": right.purpose, "needed": right.needed }))
+                    .map(|right| json!({ "what": right.what, "for": with_flags(&right.purpose), "needed": right.needed }))
                     .collect();
                 json!({
                     "works": report.is_usable(),
@@ -41,7 +41,7 @@ impl ClusterFinding {
             }
             Err(error) => json!({
                 "works": false,
-                "missing": [{ "what": error.message(), "fix": fix_of(error) }],
+                "missing": [{ "what": message(error), "fix": fix_of(error) }],
             }),
         }
     }
@@ -50,7 +50,7 @@ impl ClusterFinding {
         let report = match &self.outcome {
             Ok(report) => report,
             Err(error) => {
-                let mut lines = vec![format!("kubernetes  does not work: {}", error.message())];
+                let mut lines = vec![format!("kubernetes  does not work: {}", message(error))];
                 lines.extend(hint(error).map(|hint| format!("  fix       {hint}")));
                 return lines;
             }
@@ -64,7 +64,7 @@ impl ClusterFinding {
         ));
         for right in &report.missing {
             let need = if right.needed { "" } else { " (sessions work without)" };
-            lines.push(format!("  missing   {}: {}{need}", right.what, right.purpose));
+            lines.push(format!("  missing   {}: {}{need}", right.what, with_flags(&right.purpose)));
         }
         if !report.missing.is_empty() {
             lines.push(format!("  fix       {}", apply(&report.namespace)));

@@ -1,4 +1,4 @@
-//! What package managers say of their settings, and what of that managers inside are told.
+//! What package managers say of their settings, and what of that is passed to managers inside.
 
 use std::path::PathBuf;
 
@@ -32,13 +32,14 @@ pub(super) struct PresetContents {
 
 impl PresetContents {
     fn of(urls: &[&str]) -> Self {
-        let places = urls.iter().filter_map(|url| PresetHost::of_url(url, false)).collect();
+        let places = urls.iter().filter_map(|url| PresetHost::of_url(url)).collect();
         Self { places, ..Self::default() }
     }
 
     /// Places that somebody set.
     fn set<'a>(urls: impl IntoIterator<Item = &'a str>) -> Self {
-        let places = urls.into_iter().filter_map(|url| PresetHost::of_url(url, true)).collect();
+        let places =
+            urls.into_iter().filter_map(PresetHost::of_url).map(PresetHost::configured).collect();
         Self { places, ..Self::default() }
     }
 

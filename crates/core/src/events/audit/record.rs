@@ -6,7 +6,7 @@ use serde::ser::{Serialize, SerializeSeq, Serializer};
 use serde_json::{Map, Value};
 
 use crate::backend::SessionId;
-use crate::events::trace::hex;
+use crate::lower_hex;
 
 /// The longest line of a log.
 pub(super) const MAX_LINE: usize = 64 << 10;
@@ -48,21 +48,13 @@ impl Digest {
     }
 
     pub(super) fn from_hex(text: &str) -> Option<Self> {
-        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        if text.len() != 64 || !text.bytes().all(is_digit) {
-            return None;
-        }
-        let mut bytes = [0; 32];
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
-        }
-        Some(Self(bytes))
+        lower_hex::decode(text).map(Self)
     }
 }
 
 impl std::fmt::Display for Digest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&hex(&self.0))
+        f.write_str(&hex::encode(self.0))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use bastide_model::PosixPath;
-use bastide_model::paths::WorkspacePathPolicy;
+use bastide_model::paths::{PathUse, WorkspacePathPolicy};
 use bastide_proto::files::{DirListing, FileOp, FoundFile, Glob, Resolved};
 use bastide_proto::{Fault, FaultKind, UnresolvedPath};
 use serde_bytes::ByteBuf;
@@ -168,7 +168,7 @@ impl Files<'_> {
                 Target::new(self.policy, path, |path| too_long(&["rm", "--", path.as_str()]))?;
             // What may only be read is not removed with what is around it. Whether the path itself may be
             // changed depends on where it leads.
-            if recursive && self.policy.normalize_path(&target.given, true).is_ok() {
+            if recursive && self.policy.normalize_path(&target.given, PathUse::Write).is_ok() {
                 self.policy.validate_recursive_remove(&target.given)?;
             }
             let removed = self.quiet(FileOp::Remove { path: target.path.clone(), recursive }).await;

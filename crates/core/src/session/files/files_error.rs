@@ -1,7 +1,7 @@
 //! What goes wrong with files, in the words of the reference.
 
 use bastide_model::PosixPath;
-use bastide_model::paths::WorkspacePathPolicy;
+use bastide_model::paths::{PathUse, WorkspacePathPolicy};
 use bastide_proto::{Fault, FaultKind};
 
 use super::path::Target;
@@ -82,7 +82,7 @@ impl FilesError {
 /// The error of writing where only reading is granted.
 pub(super) fn read_only(policy: &WorkspacePathPolicy, path: &str) -> Error {
     // The policy says it in its own words, if it agrees with the guest about the grant.
-    match policy.normalize_path(&PosixPath::new(path), true) {
+    match policy.normalize_path(&PosixPath::new(path), PathUse::Write) {
         Err(error) => error,
         Ok(path) => raise::workspace_archive_write(path)
             .with_context("reason", "read_only_extra_path_grant"),

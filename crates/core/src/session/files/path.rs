@@ -3,7 +3,7 @@
 use std::io;
 
 use bastide_model::PosixPath;
-use bastide_model::paths::WorkspacePathPolicy;
+use bastide_model::paths::{PathUse, WorkspacePathPolicy};
 use bastide_proto::{GuestPathError, UnresolvedPath};
 
 use crate::compat::raise;
@@ -38,7 +38,7 @@ impl Target {
         let place = match given.is_absolute() {
             // Two slashes at the front are one to this system.
             true => PosixPath::new(&format!("/{}", given.as_str().trim_start_matches('/'))),
-            false => policy.normalize_path(&given, false)?,
+            false => policy.normalize_path(&given, PathUse::Read)?,
         };
         let path = place.as_str().parse().map_err(|error| match error {
             GuestPathError::Nul => raise::value_error("embedded null byte"),

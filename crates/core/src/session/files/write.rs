@@ -4,6 +4,7 @@ use std::fmt;
 
 use bastide_model::PosixPath;
 use bastide_model::events::Operation;
+use bastide_model::paths::PathUse;
 use bastide_proto::files::{FileOp, Write, WriteReady};
 use bastide_proto::frame::MAX_DATA;
 use bastide_proto::{End, FaultKind, GuestPathError};
@@ -164,7 +165,7 @@ impl Files<'_> {
         let path = format!("{}/{name}", folder.path.as_str().trim_end_matches('/'));
         if matches!(name.as_str(), "" | ".") {
             // The folder itself, and that is there; unless it is none of ours.
-            self.policy.normalize_path(&given, true)?;
+            self.policy.normalize_path(&given, PathUse::Write)?;
             return Err(exists(folder.path.as_str()));
         }
         let path = match path.parse() {

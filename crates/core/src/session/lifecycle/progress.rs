@@ -1,4 +1,4 @@
-//! Who is told how far long work is.
+//! Progress of long operations, and who listens to it.
 
 use std::fmt;
 use std::sync::Arc;

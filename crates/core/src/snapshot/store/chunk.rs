@@ -6,6 +6,8 @@ use std::str::FromStr;
 use fastcdc::v2020::{FastCDC, Normalization};
 use serde::{Deserialize, Serialize};
 
+use crate::lower_hex;
+
 /// The shortest chunk, but for the last one of a part of a file: its bytes need not be looked at for a place
 /// to cut. On average a chunk is a quarter longer.
 pub(crate) const MIN_CHUNK: usize = 1 << 20;
@@ -30,7 +32,7 @@ impl ChunkId {
 
 impl fmt::Display for ChunkId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(self.0))
     }
 }
 
@@ -48,16 +50,7 @@ impl FromStr for ChunkId {
     type Err = NoChunkId;
 
     fn from_str(text: &str) -> Result<Self, NoChunkId> {
-        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        if text.len() != 64 || !text.bytes().all(is_digit) {
-            return Err(NoChunkId);
-        }
-        let mut id = [0; 32];
-        for (place, digits) in id.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| NoChunkId)?;
-            *place = u8::from_str_radix(digits, 16).map_err(|_| NoChunkId)?;
-        }
-        Ok(Self(id))
+        lower_hex::decode(text).map(Self).ok_or(NoChunkId)
     }
 }
 

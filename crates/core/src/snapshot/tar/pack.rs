@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::{OWNERS, hex};
+use super::OWNERS;
 use crate::{Error, ErrorKind, Result};
 
 /// How many pieces wait to be written.
@@ -97,7 +97,7 @@ fn write(file: File, root: &str, mut items: mpsc::Receiver<PackItem>) -> Result<
     let failed = |error: io::Error| Error::new(ErrorKind::Io, error.to_string()).with_source(error);
     let Hashed { file, digest } = out;
     let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
-    Ok((file, hex(&digest.finalize())))
+    Ok((file, hex::encode(digest.finalize())))
 }
 
 /// What an absolute link into the workspace says as seen from its own folder, so that it still leads

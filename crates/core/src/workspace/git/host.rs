@@ -21,7 +21,6 @@ use super::super::sources::Sources;
 use super::super::stream::{Stop, Target, UploadItem, UploadSender, lay_out};
 use super::{DEADLINE, GitStep, SAID, dest, not_cloned, not_copied, url};
 use crate::compat::raise;
-use crate::events::trace::hex;
 use crate::host::{isolated_git, make_private};
 use crate::{Error, ErrorKind, Result, Session};
 
@@ -121,7 +120,7 @@ struct Fetched {
 
 impl Fetch {
     async fn fetch(&self) -> Result<Fetched, Failure> {
-        let name = hex(&Sha256::digest(self.url.as_bytes()));
+        let name = hex::encode(Sha256::digest(self.url.as_bytes()));
         let store = self.cache.join(&name);
         make_private(&store)?;
         let (commit, branch) = {
@@ -136,7 +135,8 @@ impl Fetch {
 
     /// Fetches the reference into the cache. Returns the commit, and whether it is a branch's.
     async fn fetch_into(&self, store: &Path) -> Result<(String, bool), Failure> {
-        let kept = format!("refs/bastide/{}", hex(&Sha256::digest(self.reference.as_bytes())));
+        let kept =
+            format!("refs/bastide/{}", hex::encode(Sha256::digest(self.reference.as_bytes())));
         let mut asked = Vec::new();
         if self.may_be_commit {
             asked.push((self.reference.clone(), false));
@@ -172,7 +172,8 @@ impl Fetch {
     ) -> Result<(), Failure> {
         self.git(to, ["init", "--quiet", "--template="]).await?;
         let store = store.as_os_str();
-        let kept = format!("refs/bastide/{}", hex(&Sha256::digest(self.reference.as_bytes())));
+        let kept =
+            format!("refs/bastide/{}", hex::encode(Sha256::digest(self.reference.as_bytes())));
         let fetch = ["-c", "protocol.file.allow=always", "fetch", "--quiet", "--depth", "1"];
         let fetch = fetch.into_iter().chain(["--no-tags", "--end-of-options"]).map(OsStr::new);
         self.git(to, fetch.chain([store, OsStr::new(&kept)])).await?;

@@ -1,4 +1,4 @@
-//! What the program of the host is told of a mount, and which errors of it may be shown.
+//! What the mount program on the host is configured with, and which of its errors may be shown.
 
 use bastide_model::manifest::MountTarget;
 use bastide_model::mount::{

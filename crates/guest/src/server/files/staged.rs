@@ -1,4 +1,4 @@
-//! A file that is written under another name and takes its own when it is whole.
+//! Atomic writes: a file is written under a temporary name and renamed when it is whole.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

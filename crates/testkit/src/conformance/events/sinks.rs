@@ -1,4 +1,4 @@
-//! Who hears of what, how, and what that changes.
+//! Which sinks receive what, how, and what that changes.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
