@@ -142,6 +142,33 @@ fn says_what_conflicts_by_its_exit_code() {
     assert!(!home.say(&["log", &id]).is_empty(), "a stopped session has its log");
 }
 
+#[test]
+fn shows_what_only_ends_lines_and_names_that_are_odd() {
+    let home = Home::new();
+    let id = journaled(&home);
+    home.say(&[
+        "exec",
+        &id,
+        "--",
+        "sh",
+        "-c",
+        r"printf 'a\r\n' > 'odd
+name'",
+    ]);
+    home.say(&[
+        "exec",
+        &id,
+        "--",
+        "sh",
+        "-c",
+        r"printf 'a\n' > 'odd
+name'",
+    ]);
+    let shown = home.say(&["diff", &id]);
+    let text = "--- \"a/odd\\nname\"\n+++ \"b/odd\\nname\"\n@@ -1 +1 @@\n-a\\r\n+a\n";
+    assert!(shown.ends_with(text), "{shown}");
+}
+
 /// What a redo, a restore or a merge did is in effect, and on record with what it changed.
 #[test]
 fn says_which_points_are_in_effect() {

@@ -7,7 +7,8 @@
 //! for whoever works in the same folder from outside, and only where all of them use this kernel.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bastide_proto::{Accepted, End, TreeToken};
 use rustix::fs::fstatfs;
@@ -20,7 +21,11 @@ use super::beneath::held_path;
 use super::call::{Outbox, Refusal};
 
 /// How many folders are watched at most: with more, looking through the tree again is not much more work.
-const MAX_FOLDERS: usize = 2048;
+const MAX_FOLDERS: usize = 1024;
+
+/// How long they are. A user has few of the kernel's queues (128), for all sessions and everything else; who waits longer
+/// between two commands does not mind a look.
+const WATCHED: Duration = Duration::from_secs(30);
 
 /// Whatever happens in a folder but reading.
 const CHANGES: WatchFlags = WatchFlags::CREATE
@@ -109,7 +114,7 @@ impl Unchanged {
     }
 
     /// What a tree is known by that was watched while all of it was looked through.
-    pub(super) fn keep(&self, watch: FolderWatch) -> Option<[u8; 16]> {
+    fn keep(&self, watch: FolderWatch) -> Option<[u8; 16]> {
         let mut token = [0; 16];
         let random = getrandom(&mut token, GetRandomFlags::empty());
         let mut state = self.lock();
@@ -119,6 +124,14 @@ impl Unchanged {
         }
         state.seen = Some(SeenTree { token, queue: watch.queue });
         Some(token)
+    }
+
+    /// Gives up what a tree is known by, if that is still so.
+    fn release(&self, token: [u8; 16]) {
+        let mut state = self.lock();
+        if state.seen.as_ref().is_some_and(|seen| seen.token == token) {
+            state.seen = None;
+        }
     }
 
     /// What the tree that was looked through is known by, if nothing can have changed it since.
@@ -174,6 +187,17 @@ fn tells_of_everybody(base: impl AsFd) -> bool {
     matches!(system, Ok(EXT | XFS | BTRFS | TMPFS))
 }
 
+/// What a tree is known by that was watched while all of it was looked through, for a while.
+pub(super) fn keep(guest: &Arc<Guest>, watch: FolderWatch) -> Option<[u8; 16]> {
+    let token = guest.unchanged.keep(watch)?;
+    let held = Arc::clone(guest);
+    tokio::spawn(async move {
+        tokio::time::sleep(WATCHED).await;
+        held.unchanged.release(token);
+    });
+    Some(token)
+}
+
 /// Answers a request for what the last tree is known by.
 pub(super) async fn run(guest: &Guest, outbox: &mut Outbox) -> Result<(), Refusal> {
     outbox.accept(Accepted::default()).await?;
@@ -211,8 +235,12 @@ mod tests {
         assert_eq!(unchanged.token(), Some(token));
         assert_eq!(fs::read(&file).unwrap(), b"one");
         assert_eq!(unchanged.token(), Some(token), "it was read only");
+        unchanged.release([0; 16]);
+        assert_eq!(unchanged.token(), Some(token), "that was another tree");
         unchanged.forget();
         assert_eq!(unchanged.token(), None, "a command may have begun");
+        unchanged.release(seen().unwrap());
+        assert_eq!(unchanged.token(), None, "nobody is watching any more");
         let by_others: [&dyn Fn(); 5] = [
             &|| fs::write(&file, "two").unwrap(),
             &|| fs::write(folder.path().join("other"), "new").unwrap(),

@@ -32,7 +32,7 @@ use crate::server::blocking::blocking;
 use crate::server::call::{Disconnected, Inbox, Outbox, Refusal};
 use crate::server::files::some_entries;
 use crate::server::side_channel::SideChannel;
-use crate::server::unchanged::{FolderWatch, Unchanged};
+use crate::server::unchanged::{self, FolderWatch, Unchanged};
 
 /// How long one piece of the work takes.
 const SLICE: Duration = Duration::from_millis(200);
@@ -424,7 +424,7 @@ async fn send_entries(
         fetcher = fetcher.send(guest, entry_refs, wanted, side, outbox).await?;
     }
     let watch = watch.filter(|_| outbox.takes_tree_tokens());
-    if let Some(token) = watch.and_then(|watch| guest.unchanged.keep(watch)) {
+    if let Some(token) = watch.and_then(|watch| unchanged::keep(guest, watch)) {
         outbox.item(&ScanMessage::Token(token)).await?;
     }
     Ok(())
