@@ -24,6 +24,7 @@ mod put;
 mod side_channel;
 mod terminal;
 mod tree;
+mod unchanged;
 mod usage;
 mod users;
 
@@ -55,6 +56,7 @@ use oom::OomCounter;
 use pipes::Pipes;
 use pool::Pool;
 use processes::Processes;
+use unchanged::Unchanged;
 use usage::SessionUsage;
 use users::Users;
 
@@ -160,6 +162,8 @@ pub(crate) struct Guest {
     pub(crate) freezes: Arc<tokio::sync::RwLock<()>>,
     /// When something was last done here.
     pub(crate) activity: Activity,
+    /// Whether files can have changed since a tree was looked through.
+    pub(crate) unchanged: Unchanged,
     /// What commands used.
     pub(crate) usage: SessionUsage,
     /// When it ends by itself.
@@ -257,6 +261,7 @@ pub(crate) fn run(served: &ServerConfig, endpoints: Endpoints) -> io::Result<()>
             restores: Arc::default(),
             freezes: Arc::default(),
             activity: Activity::default(),
+            unchanged: Unchanged::default(),
             usage: SessionUsage::new(served.has_own_groups),
             lease: Lease::new(served.lease),
             conduits: Conduits::default(),

@@ -28,7 +28,7 @@ pub use path::{GuestPath, GuestPathError, UnresolvedPath};
 pub use reply::{Accepted, ChildRecord, End, Fault, FaultKind, ProcessNotice, ProcessRecord};
 pub use request::{
     AcceptWhen, Attach, Control, Entry, EntryKind, Exec, Frozen, OnConflict, Put, PutItem,
-    PutMessage, Request, Signal, Stdin, TerminalSize, TerminalState,
+    PutMessage, Request, Signal, Stdin, TerminalSize, TerminalState, TreeToken,
 };
 
 pub use usage::{Usage, UsageRecord, UsageSource};
@@ -43,7 +43,8 @@ pub use usage::{Usage, UsageRecord, UsageSource};
 /// | 3 | [`Request::LetGo`], [`CONDUIT`](hello::CONDUIT) |
 /// | 4 | [`Request::Terminal`], [`Request::Lease`] |
 /// | 5 | [`Request::Connect`] |
-pub const VERSION: u32 = 5;
+/// | 6 | [`Request::TreeToken`], [`ScanMessage::Token`](tree::ScanMessage) |
+pub const VERSION: u32 = 6;
 
 /// The oldest version that is spoken.
 pub const MIN_VERSION: u32 = 1;
@@ -62,3 +63,6 @@ pub const LEASE_VERSION: u32 = 4;
 
 /// The first version whose links lead to ports inside.
 pub const CONNECT_VERSION: u32 = 5;
+
+/// The first version that says whether a tree can have changed.
+pub const TREE_TOKEN_VERSION: u32 = 6;

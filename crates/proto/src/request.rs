@@ -69,6 +69,17 @@ pub enum Request {
         /// The port.
         port: u16,
     },
+    /// Asks whether anything can have changed the tree that was last [known](crate::tree::ScanMessage::Token): the
+    /// guest answers with a [`TreeToken`].
+    TreeToken,
+}
+
+/// What the last tree that was looked through is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreeToken {
+    /// By chance, and another one for each tree. None if something may have changed the tree since, or began to
+    /// while it was looked through, or if nobody can tell.
+    pub token: Option<[u8; 16]>,
 }
 
 /// Who has the terminal of a process.

@@ -84,6 +84,8 @@ pub enum ScanMessage {
     Busy,
     /// Which clock the times of files are of. It comes before all entries, unless there is no telling.
     Clock(Clock),
+    /// What the tree is known by, as [`TreeToken`](crate::TreeToken) says: the last word, if anything.
+    Token([u8; 16]),
 }
 
 /// A clock, and how it is set. Times of files are comparable only under the same one.

@@ -1,10 +1,11 @@
 //! Messages of a version keep their form for good: sessions live longer than the program that started them.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use bastide_proto::tree::ScanMessage;
 use bastide_proto::warden::{LeaseUpdate, WardenRequest, WardenResponse};
 use bastide_proto::{
     AcceptWhen, Accepted, Attach, End, Exec, ProcessNotice, ProcessRecord, Request, Signal, Stdin,
-    TerminalState, Usage, encode,
+    TerminalState, TreeToken, Usage, encode,
 };
 use serde::Serialize;
 use serde_bytes::ByteBuf;
@@ -68,6 +69,15 @@ fn requests_to_wardens_have_the_form_they_had() {
     is(&WardenRequest::Egress, &[5]);
     is(&WardenResponse::Ended, &[2]);
     is(&WardenResponse::Refused { errno: 1 }, &[3, 2]);
+}
+
+#[test]
+fn what_version_6_added_has_the_form_it_has() {
+    is(&Request::TreeToken, &[18]);
+    is(&TreeToken { token: None }, &[0]);
+    let token = [1; 16];
+    is(&TreeToken { token: Some(token) }, &[&[1], token.as_slice()].concat());
+    is(&ScanMessage::Token(token), &[&[8], token.as_slice()].concat());
 }
 
 #[test]

@@ -71,7 +71,8 @@ pub(crate) async fn run(ui: &mut Ui, args: DiffArgs) -> Result<ExitCode> {
     ui.table(&table)?;
     if !args.stat {
         for text in found.files.iter().filter_map(|file| file.text.as_ref()) {
-            text.lines().try_for_each(|line| ui.line(line))?;
+            // Not `lines`: what ends a line may be all that is different.
+            text.split_terminator('\n').try_for_each(|line| ui.line(line))?;
         }
     }
     Ok(ExitCode::SUCCESS)

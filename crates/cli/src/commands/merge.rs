@@ -38,7 +38,7 @@ pub(crate) async fn run(ui: &mut Ui, args: MergeArgs) -> Result<ExitCode> {
     let fork = client.attach(&client.find(&args.from)?).await?;
     let done = session.journal().merge(&fork).await?;
     if args.json {
-        let mut object = object(&done.transition);
+        let mut object = object(&done.transition, true);
         object["merged"] = json!(done.merged);
         let conflicts = done.conflicts.iter();
         object["conflicts"] =
@@ -51,7 +51,7 @@ pub(crate) async fn run(ui: &mut Ui, args: MergeArgs) -> Result<ExitCode> {
                 None => ui.note(&format!("conflict: {path} was removed in the fork, and stays")),
             }
         }
-        show(ui, &done.transition, false)?;
+        show(ui, &done.transition)?;
     }
     let is_whole = done.conflicts.is_empty();
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(CONFLICTS) })

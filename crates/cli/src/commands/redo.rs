@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use bastide::Result;
 
-use super::undo::show;
+use super::undo::{object, show};
 use crate::clients::clients;
 use crate::ui::Ui;
 
@@ -25,6 +25,10 @@ pub(crate) struct RedoArgs {
 pub(crate) async fn run(ui: &mut Ui, args: RedoArgs) -> Result<ExitCode> {
     let client = clients()?;
     let session = client.attach(&client.find(&args.id)?).await?;
-    show(ui, &session.journal().redo().await?, args.json)?;
+    let done = session.journal().redo().await?;
+    match args.json {
+        true => ui.json(&object(&done, true))?,
+        false => show(ui, &done)?,
+    }
     Ok(ExitCode::SUCCESS)
 }

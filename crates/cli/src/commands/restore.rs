@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use bastide::{Error, ErrorKind, Result};
 
-use super::undo::show;
+use super::undo::{object, show};
 use crate::clients::clients;
 use crate::ui::Ui;
 
@@ -35,6 +35,10 @@ pub(crate) async fn run(ui: &mut Ui, args: RestoreArgs) -> Result<ExitCode> {
     };
     let client = clients()?;
     let session = client.attach(&client.find(&args.id)?).await?;
-    show(ui, &session.journal().restore_path(path, point).await?, args.json)?;
+    let done = session.journal().restore_path(path, point).await?;
+    match args.json {
+        true => ui.json(&object(&done, true))?,
+        false => show(ui, &done)?,
+    }
     Ok(ExitCode::SUCCESS)
 }

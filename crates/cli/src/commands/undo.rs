@@ -33,23 +33,23 @@ pub(crate) async fn run(ui: &mut Ui, args: UndoArgs) -> Result<ExitCode> {
     let client = clients()?;
     let session = client.attach(&client.find(&args.id)?).await?;
     let done = session.journal().undo(usize::try_from(args.steps).unwrap_or(usize::MAX)).await?;
-    show(ui, &done, args.json)?;
+    match args.json {
+        true => ui.json(&object(&done, false))?,
+        false => show(ui, &done)?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Shows where a workspace is now.
-pub(crate) fn show(ui: &mut Ui, done: &TransitionReport, json: bool) -> Result<()> {
-    if json {
-        return ui.json(&object(done));
-    }
+pub(crate) fn show(ui: &mut Ui, done: &TransitionReport) -> Result<()> {
     if done.ended > 0 {
         ui.note(&format!("{} processes were ended", done.ended));
     }
     ui.line(&format!("{}\t{}", done.at, changed(&done.changes)))
 }
 
-/// The same for programs.
-pub(crate) fn object(done: &TransitionReport) -> Value {
-    let points: Vec<_> = done.points.iter().map(|point| describe(point, false)).collect();
+/// The same for programs. Points of an undo are not in effect any more, those of all else are.
+pub(crate) fn object(done: &TransitionReport, is_applied: bool) -> Value {
+    let points: Vec<_> = done.points.iter().map(|point| describe(point, is_applied)).collect();
     json!({ "at": done.at, "ended": done.ended, "changes": done.changes, "points": points })
 }

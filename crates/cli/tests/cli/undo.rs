@@ -142,6 +142,55 @@ fn says_what_conflicts_by_its_exit_code() {
     assert!(!home.say(&["log", &id]).is_empty(), "a stopped session has its log");
 }
 
+#[test]
+fn shows_what_only_ends_lines_and_names_that_are_odd() {
+    let home = Home::new();
+    let id = journaled(&home);
+    home.say(&[
+        "exec",
+        &id,
+        "--",
+        "sh",
+        "-c",
+        r"printf 'a\r\n' > 'odd
+name'",
+    ]);
+    home.say(&[
+        "exec",
+        &id,
+        "--",
+        "sh",
+        "-c",
+        r"printf 'a\n' > 'odd
+name'",
+    ]);
+    let shown = home.say(&["diff", &id]);
+    let text = "--- \"a/odd\\nname\"\n+++ \"b/odd\\nname\"\n@@ -1 +1 @@\n-a\\r\n+a\n";
+    assert!(shown.ends_with(text), "{shown}");
+}
+
+/// What a redo, a restore or a merge did is in effect, and on record with what it changed.
+#[test]
+fn says_which_points_are_in_effect() {
+    let home = Home::new();
+    let id = journaled(&home);
+    home.say(&["exec", &id, "--", "sh", "-c", "echo 1 > file"]);
+    let fork = home.say(&["fork", &id]).trim().to_owned();
+    let of = |arguments: &[&str]| home.json(arguments)["points"][0].clone();
+    assert_eq!(of(&["undo", "--json", &id])["applied"], false);
+    assert_eq!(of(&["redo", "--json", &id])["applied"], true);
+    home.say(&["exec", &id, "--", "rm", "file"]);
+    let restored = of(&["restore", "--json", &id, "file@1"]);
+    assert_eq!((&restored["applied"], &restored["changes"]["added"]), (&true.into(), &1.into()));
+    home.say(&["exec", &fork, "--", "sh", "-c", "echo 2 > two; rm file"]);
+    let merged = of(&["merge", "--json", &id, &fork]);
+    let changes = &merged["changes"];
+    assert_eq!((&changes["added"], &changes["removed"]), (&1.into(), &1.into()), "{merged}");
+    assert_eq!(merged["applied"], true);
+    let log = home.say(&["log", &id]);
+    assert!(log.lines().last().unwrap().contains("\t+1 -1\tmerge"), "{log}");
+}
+
 /// Starts the tool, and kills it at some moment.
 fn killed(home: &Home, arguments: &[&str]) {
     let mut child = home.command(arguments).spawn().unwrap();

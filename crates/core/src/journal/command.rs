@@ -1,6 +1,7 @@
 //! Commands as points.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::PointKind;
 use super::context::{JournalContext, new_point};
@@ -29,9 +30,15 @@ impl CommandPoint {
     pub(crate) async fn begin(context: JournalContext, command: &Command) -> Result<Self> {
         let number = {
             let (_lock, mut journal) = context.locked().await?;
-            let (saved, frozen, _) = context.save().await?;
-            let mut point =
-                new_point(&journal, PointKind::Command, context.label(command), saved.fingerprint);
+            let (before, frozen) = match context.tree_at_rest(&journal).await? {
+                Some(tree) => (tree, Duration::ZERO),
+                None => {
+                    let (saved, frozen, _) = context.save().await?;
+                    (saved.fingerprint, frozen)
+                }
+            };
+            let label = context.label(command);
+            let mut point = new_point(&journal, PointKind::Command, label, before);
             point.frozen = frozen;
             let number = point.number;
             journal.push(point);
@@ -86,6 +93,7 @@ impl CommandPoint {
         if is_last {
             journal.last = Some(saved.fingerprint.clone());
         }
+        journal.at_rest = self.context.at_rest(&saved);
         if let Some(point) = journal.points.iter_mut().find(|point| point.number == number) {
             point.exit = code;
             point.frozen += frozen;

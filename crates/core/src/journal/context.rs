@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bastide_proto::GuestPath;
+use bastide_proto::{GuestPath, Request, TREE_TOKEN_VERSION, TreeToken};
 
-use super::file::{Journal, JournalLock, has_journal, lock, now_ms};
+use super::file::{Journal, JournalLock, TreeAtRest, has_journal, lock, now_ms};
 use super::freeze::Freeze;
 use super::{
     ChangeSummary, CheckpointReport, JournalLog, JournalOptions, Mechanism, Point, PointKind, names,
 };
 use crate::events::Redactor;
-use crate::link::Link;
+use crate::link::{Incoming, Link, broken, decode};
 use crate::snapshot::store::points::{FileTree, OpenPoint, PointOwner, SavedPoint, lost, shown};
 use crate::snapshot::store::{SnapshotInfo, Store, Tree};
 use crate::{Error, ErrorKind, Result, Session};
@@ -148,6 +148,33 @@ impl JournalContext {
         }
     }
 
+    /// What is kept of a tree to know later whether it is still what the workspace is.
+    pub(super) fn at_rest(&self, saved: &SavedPoint) -> Option<TreeAtRest> {
+        // Whoever has a folder of their own in use may store into a mapping of a file, which nobody is told of.
+        let token = saved.token.filter(|_| !self.in_place && saved.changed.is_empty())?;
+        let (tree, left_out) = (saved.fingerprint.clone(), self.left_out.clone());
+        Some(TreeAtRest { tree, token, left_out })
+    }
+
+    /// What the workspace is, where that is known without looking through it: nothing ran, no call changed
+    /// files, and nobody else did, since it was looked through.
+    pub(super) async fn tree_at_rest(&self, journal: &Journal) -> Result<Option<String>> {
+        let is_tellable = !self.in_place && self.link.protocol() >= TREE_TOKEN_VERSION;
+        let known = journal.at_rest.as_ref().filter(|known| {
+            let is_last = journal.last.as_ref() == Some(&known.tree);
+            is_tellable && is_last && known.left_out == self.left_out
+        });
+        let Some(known) = known else { return Ok(None) };
+        let mut stream = self.link.open(Request::TreeToken).await?;
+        let Incoming::Item(item) = stream.from_guest.next().await? else {
+            return Err(broken("not what a tree is known by"));
+        };
+        let TreeToken { token } = decode(&item)?;
+        stream.finish().await?;
+        let is_same = token == Some(known.token);
+        Ok((is_same && self.store.has_point(&self.id, &known.tree)).then(|| known.tree.clone()))
+    }
+
     /// The tree of a point, whose title is said if it is lost.
     pub(super) async fn open(&self, tree: &str, title: &str) -> Result<OpenPoint> {
         self.store.open_point(&self.id, tree).await.map_err(|error| lost(title, error))
@@ -158,8 +185,8 @@ impl JournalContext {
         if from == to {
             return Ok(ChangeSummary::default());
         }
-        let from = self.open(from, "the last point").await?;
-        let to = self.open(to, "the new point").await?;
+        let (from, to) =
+            tokio::try_join!(self.open(from, "the last point"), self.open(to, "the new point"))?;
         Ok(summarize(&from.tree, &to.tree))
     }
 
@@ -206,6 +233,7 @@ impl JournalContext {
             ..new_point(&journal, PointKind::Checkpoint, String::new(), tree)
         };
         journal.push(point.clone());
+        journal.at_rest = self.at_rest(&saved);
         self.commit(&mut journal)?;
         Ok(CheckpointReport {
             point,

@@ -224,7 +224,7 @@ fn compare_lines(
         file.lines_removed = Some(removed);
         file.text = (!text.is_empty()).then(|| {
             let name = |is_there: bool, side: &str| match is_there {
-                true => format!("{side}/{}", file.path),
+                true => quoted(&format!("{side}/{}", file.path)),
                 false => "/dev/null".to_owned(),
             };
             let (old, new) =
@@ -233,4 +233,46 @@ fn compare_lines(
         });
     }
     Ok(())
+}
+
+/// A name as it stands in a patch: in quotes, as git has them, where it would be taken for something else.
+fn quoted(name: &str) -> String {
+    let is_odd = |letter: char| letter.is_control() || matches!(letter, '"' | '\\');
+    if !name.contains(is_odd) {
+        return name.to_owned();
+    }
+    let mut text = String::from('"');
+    for letter in name.chars() {
+        match letter {
+            '\n' => text.push_str("\\n"),
+            '\t' => text.push_str("\\t"),
+            '"' | '\\' => text.extend(['\\', letter]),
+            letter if letter.is_control() => {
+                let mut bytes = [0; 4];
+                let bytes = letter.encode_utf8(&mut bytes).bytes();
+                text.extend(bytes.map(|byte| format!("\\{byte:03o}")));
+            }
+            letter => text.push(letter),
+        }
+    }
+    text.push('"');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_a_patch_are_names() {
+        let cases = [
+            ("a/plain name", "a/plain name"),
+            ("a/ä", "a/ä"),
+            ("a/new\nline\t", "\"a/new\\nline\\t\""),
+            ("a/\"\\\u{1b}\u{85}", "\"a/\\\"\\\\\\033\\302\\205\""),
+        ];
+        for (name, want) in cases {
+            assert_eq!(quoted(name), want);
+        }
+    }
 }

@@ -59,6 +59,19 @@ pub(crate) struct Journal {
     /// Trees that forks are being made of.
     #[serde(default)]
     held: Vec<TreePin>,
+    /// What the workspace was when nothing ran any more.
+    #[serde(default)]
+    pub(super) at_rest: Option<TreeAtRest>,
+}
+
+/// A tree of which the guest can say whether anything may have changed it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct TreeAtRest {
+    pub(super) tree: String,
+    /// What the guest knows it by.
+    pub(super) token: [u8; 16],
+    /// What was no part of it.
+    pub(super) left_out: Vec<Vec<u8>>,
 }
 
 /// A tree that somebody needs though it may be no point.
@@ -109,6 +122,7 @@ impl Default for Journal {
             thinned_names: Vec::new(),
             origin: None,
             held: Vec::new(),
+            at_rest: None,
         }
     }
 }

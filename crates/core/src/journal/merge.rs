@@ -92,8 +92,9 @@ impl JournalContext {
         let transition_target =
             TransitionTarget { tree, applied: 0, undone: Vec::new(), point: Some(made.clone()) };
         let (ended, changes) = self.go(&mut journal, frozen_workspace, transition_target).await?;
-        let points = vec![made.clone()];
-        let transition = TransitionReport { at: made.title(), ended, changes, points };
+        let made = Point { changes: changes.clone(), ..made };
+        let at = made.title();
+        let transition = TransitionReport { at, ended, changes, points: vec![made] };
         Ok(MergeReport { transition, merged, conflicts })
     }
 }

@@ -73,6 +73,8 @@ impl JournalContext {
         let to = self.open(&transition_target.tree, "the point").await?;
         let tree = self.replaced_tree(&saved, &from.tree)?;
         let TransitionTarget { tree: to_name, applied, undone, point } = transition_target;
+        let changes = summarize(&from.tree, &to.tree);
+        let point = point.map(|point| Point { changes: changes.clone(), ..point });
         journal.pending = Some(PendingTransition {
             from: saved.fingerprint,
             to: to_name,
@@ -95,7 +97,7 @@ impl JournalContext {
         }
         self.complete(journal)?;
         freeze.end().await?;
-        Ok((ended, summarize(&from.tree, &to.tree)))
+        Ok((ended, changes))
     }
 
     /// The tree to replace. What cannot be kept in a point stays where it is.
@@ -307,6 +309,7 @@ impl JournalContext {
         let transition_target =
             TransitionTarget { tree, applied: 0, undone: Vec::new(), point: Some(made.clone()) };
         let (ended, changes) = self.go(&mut journal, frozen_workspace, transition_target).await?;
+        let made = Point { changes: changes.clone(), ..made };
         Ok(TransitionReport { at: made.title(), ended, changes, points: vec![made] })
     }
 

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bastide_proto::hello::{WELCOME_BYTES, check_welcome, hello_at};
 use bastide_proto::{
     AcceptWhen, CONDUIT_VERSION, CONNECT_VERSION, Exec, LEASE_VERSION, MIN_VERSION, Request,
-    TERMINAL_VERSION, USAGE_VERSION, VERSION,
+    TERMINAL_VERSION, TREE_TOKEN_VERSION, USAGE_VERSION, VERSION,
 };
 use bastide_wire::{CorkedStream, mux_config};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -192,6 +192,7 @@ fn check_protocol(request: &Request, protocol: u32) -> Result<()> {
         Request::Terminal { .. } => TERMINAL_VERSION,
         Request::Lease(_) => LEASE_VERSION,
         Request::Connect { .. } => CONNECT_VERSION,
+        Request::TreeToken => TREE_TOKEN_VERSION,
         _ => MIN_VERSION,
     };
     if protocol < needed {

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use bastide_proto::files::FileOp;
 use bastide_proto::frame::{ROOM, Tag};
 use bastide_proto::{
-    Accepted, End, Fault, FaultKind, Frame, FrameCodec, FrameError, Request, USAGE_VERSION,
+    Accepted, End, Fault, FaultKind, Frame, FrameCodec, FrameError, Request, TREE_TOKEN_VERSION,
+    USAGE_VERSION,
 };
 use bytes::Bytes;
 use futures::{FutureExt, SinkExt, StreamExt};
@@ -15,7 +17,7 @@ use tokio_util::codec::{FramedRead, FramedWrite};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt};
 
 use super::side_channel::SideChannel;
-use super::{Guest, exec, files, freeze, lease, ports, provision, put, tree, usage};
+use super::{Guest, exec, files, freeze, lease, ports, provision, put, tree, unchanged, usage};
 
 type Wire = Compat<yamux::Stream>;
 
@@ -60,6 +62,11 @@ impl Outbox {
     /// Whether the host understands what commands used.
     pub(super) fn takes_usage(&self) -> bool {
         self.1 >= USAGE_VERSION
+    }
+
+    /// Whether the host understands what trees are known by.
+    pub(super) fn takes_tree_tokens(&self) -> bool {
+        self.1 >= TREE_TOKEN_VERSION
     }
 
     /// Tells the host that the call is accepted.
@@ -157,6 +164,7 @@ async fn answer(
         )
     );
     let _going_on = (!is_look).then(|| guest.activity.begin());
+    let _writer = request.as_ref().filter(|it| may_write(it)).map(|_| guest.unchanged.writer());
     let refused = match request {
         Some(Request::Exec(exec)) => exec::run(guest, exec, inbox, outbox).await,
         Some(Request::Attach(attach)) => exec::attach(guest, attach, inbox, outbox).await,
@@ -179,6 +187,7 @@ async fn answer(
         }
         Some(Request::Lease(update)) => lease::change(guest, &update, outbox).await,
         Some(Request::Connect { port }) => ports::forward(port, inbox, outbox).await,
+        Some(Request::TreeToken) => unchanged::run(guest, outbox).await,
         Some(Request::Ping) => {
             outbox.accept(Accepted::default()).await?;
             return outbox.end(&End::Done).await;
@@ -189,6 +198,23 @@ async fn answer(
         Ok(()) => Ok(()),
         Err(Refusal::Fault(fault)) => outbox.message(Tag::Refused, &fault).await,
         Err(Refusal::Disconnected) => Err(Disconnected),
+    }
+}
+
+/// Whether a call itself may change files. Commands do when they are started, not before.
+fn may_write(request: &Request) -> bool {
+    match request {
+        Request::Put(_) | Request::Restore(_) | Request::Accounts(_) => true,
+        Request::Files(request) => !matches!(
+            request.op,
+            FileOp::Read(_)
+                | FileOp::List { .. }
+                | FileOp::Stat { .. }
+                | FileOp::SameFile { .. }
+                | FileOp::Glob(_)
+                | FileOp::Watch { .. }
+        ),
+        _ => false,
     }
 }
 

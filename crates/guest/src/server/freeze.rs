@@ -126,6 +126,9 @@ pub(super) async fn run(
         Err(fault) => return Ok(outbox.end(&End::Failed(fault)).await?),
     };
     let processes = u32::try_from(stopped.known.len()).unwrap_or(u32::MAX);
+    // What a supervisor left behind that is gone itself is found only by whoever waits for the command's end.
+    let is_still = processes == 0 && alive.iter().all(|process| process.end().is_some());
+    let _still = is_still.then(|| guest.unchanged.still());
     if end {
         for process in &alive {
             // One that has ended by now is what was wanted.

@@ -75,6 +75,7 @@ impl Process {
             return Err(Fault::new(FaultKind::Invalid, "the command has no program"));
         }
         let _gate = super::freeze::may_start(guest).await?;
+        guest.unchanged.forget();
         let (who, home) = guest.users.find_with_home(exec.user.as_deref()).await?;
         let (pool, taken) = guest.users.take(who.as_ref()).await?;
         // A time beyond what the clock can count is none.

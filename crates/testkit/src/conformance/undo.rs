@@ -1,6 +1,7 @@
 //! Workspaces that go back to what they were: checkpoints, undo, forks and merges.
 
 mod at_once;
+mod at_rest;
 mod crashes;
 mod folders;
 mod forks;
@@ -21,6 +22,7 @@ use crate::suite::{Context, Outcome, Trial, TrialError, say, sh, skip};
 use crate::trials;
 
 use at_once::several_at_once_leave_one_history;
+use at_rest::knows_what_changed_between_two_commands;
 use crashes::is_before_or_after_when_its_processes_are_killed;
 use folders::{
     ends_nothing_where_nothing_is_undone, leaves_history_alone_where_nothing_happened,
@@ -42,6 +44,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     finds_a_database_whole_at_every_point,
     goes_back_to_checkpoints_without_a_journal,
     restores_one_path_and_nothing_else,
+    takes_back_what_closed_the_workspace,
     a_point_outlives_a_stop,
     t8_a_fork_has_every_byte_written_before_it,
     sixteen_forks_are_each_their_own,
@@ -63,6 +66,7 @@ pub(super) const TRIALS: &[Trial] = trials![
     a_model_can_take_back_what_it_did,
     makes_points_of_lines_on_a_terminal,
     several_at_once_leave_one_history,
+    knows_what_changed_between_two_commands,
 ];
 
 /// A session that makes a point of every command.
@@ -321,6 +325,25 @@ async fn goes_back_to_checkpoints_without_a_journal(context: Context) -> Outcome
     Ok(session.delete().await?)
 }
 
+/// Also the folder at the top may be closed by its owner.
+async fn takes_back_what_closed_the_workspace(context: Context) -> Outcome {
+    let session = journaled(&context, &Manifest::default()).await?;
+    let eye = Fingerprinter::open()?;
+    say(&session, "echo 1 > one; mkdir folder; echo 2 > folder/two").await?;
+    let first = eye.fingerprint_of(&session).await?;
+    for mode in ["555", "000", "400"] {
+        say(&session, &format!("rm -r folder; chmod {mode} .")).await?;
+        let closed = eye.fingerprint_of(&session).await?;
+        session.journal().undo(1).await?;
+        assert_eq!(eye.fingerprint_of(&session).await?, first, "{mode}");
+        session.journal().redo().await?;
+        assert_eq!(eye.fingerprint_of(&session).await?, closed, "{mode}");
+        session.journal().undo(1).await?;
+        assert_eq!(say(&session, "cat one folder/two").await?, "1\n2\n");
+    }
+    Ok(session.delete().await?)
+}
+
 async fn restores_one_path_and_nothing_else(context: Context) -> Outcome {
     let session = context.session().await?;
     say(&session, "mkdir -p a/b; echo 1 > a/b/one; echo 1 > two").await?;
@@ -328,6 +351,12 @@ async fn restores_one_path_and_nothing_else(context: Context) -> Outcome {
     say(&session, "rm -rf a; echo 2 > two; echo 3 > three").await?;
     session.journal().restore_path("a/b", "good").await?;
     assert_eq!(say(&session, "cat a/b/one two three").await?, "1\n2\n3\n");
+    let log = context.client().log(session.id())?;
+    let changes = &log.points.last().ok_or("no point")?.changes;
+    assert_eq!(
+        (changes.added, &changes.first[..]),
+        (3, &["a", "a/b", "a/b/one"].map(str::to_owned)[..])
+    );
     session.journal().restore_path("two", "1").await?;
     assert_eq!(say(&session, "cat two three").await?, "1\n3\n");
     session.journal().undo(1).await?;

@@ -48,6 +48,8 @@ pub(crate) struct SavedPoint {
     pub(crate) left_out_count: u64,
     /// Files that changed while they were read.
     pub(crate) changed: Vec<String>,
+    /// What the guest knows the tree by, if nothing ran meanwhile.
+    pub(crate) token: Option<[u8; 16]>,
 }
 
 /// A point, and what reads the content of its files.
@@ -186,6 +188,7 @@ impl Store {
                 left_out: report.left_out,
                 left_out_count: report.left_out_count,
                 changed: report.changed,
+                token: scanned.token,
             })
         })
         .await
@@ -206,6 +209,11 @@ impl Store {
         }
         self.publish_in(&folder, writer, &packs, info)?;
         Ok(written.stored)
+    }
+
+    /// Whether a session has a point.
+    pub(crate) fn has_point(&self, session: &str, fingerprint: &str) -> bool {
+        self.points_of(session).join(record::file_name(fingerprint)).exists()
     }
 
     /// Opens a point of a session.

@@ -104,7 +104,7 @@ impl Store {
         let (store, name) = (self.clone(), name.to_owned());
         let session = tree.session.clone();
         blocking(move || {
-            let Scanned { assembler } = scanned;
+            let Scanned { assembler, .. } = scanned;
             let (chunks, cache, report, entries, bytes) = assembler.end()?;
             let (packs, written) = writer.finish()?;
             let info = SnapshotInfo {
@@ -174,6 +174,7 @@ impl Store {
             batches: VecDeque::new(),
             tickets: VecDeque::new(),
             jobs: VecDeque::new(),
+            token: None,
             permits: Arc::new(Semaphore::new(threads())),
         };
         Ok((writer, saving.run().await?))
@@ -184,6 +185,8 @@ impl Store {
 #[derive(Debug)]
 pub(super) struct Scanned {
     pub(super) assembler: Assembler,
+    /// What the guest knows it by, if nothing ran meanwhile.
+    pub(super) token: Option<[u8; 16]>,
 }
 
 /// Work on some wanted files.
@@ -201,6 +204,7 @@ struct Saving<'a> {
     /// For every wanted file that has not come yet, how its descriptor comes.
     tickets: VecDeque<Option<FdTicket>>,
     jobs: VecDeque<Job>,
+    token: Option<[u8; 16]>,
     permits: Arc<Semaphore>,
 }
 
@@ -227,7 +231,7 @@ impl Saving<'_> {
         }
         self.settle().await?;
         match (self.assembler.take(), self.batches.is_empty()) {
-            (Some(assembler), true) => Ok(Scanned { assembler }),
+            (Some(assembler), true) => Ok(Scanned { assembler, token: self.token }),
             _ => Err(broken("the tree has no end")),
         }
     }
@@ -235,6 +239,10 @@ impl Saving<'_> {
     async fn take(&mut self, message: ScanMessage) -> Result<()> {
         match message {
             ScanMessage::Busy => Ok(()),
+            ScanMessage::Token(token) => {
+                self.token = Some(token);
+                Ok(())
+            }
             ScanMessage::Clock(clock) => self.with(move |assembler| assembler.clock(clock)).await,
             ScanMessage::Entries(told) => {
                 while self.batches.len() >= AHEAD + QUEUED {

@@ -11,7 +11,7 @@ use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, chmodat
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::server::beneath::{Roots, held_path, reopen};
+use crate::server::beneath::{DirEntryRef, Roots, held_path, reopen};
 use crate::server::modes::can_come_back;
 
 /// Opens a file in a folder that is held. One that its owner has closed is open for as long as what
@@ -31,7 +31,7 @@ pub(super) fn open(folder: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Option<Mod
     }
     let mode = Mode::from_raw_mode((stat.st_mode | 0o400) & 0o7777);
     chmodat(CWD, held_path(&held), mode, AtFlags::empty())?;
-    let unlocked = ModeGuard { held, mode: stat.st_mode & 0o7777 };
+    let unlocked = ModeGuard::of(held, stat.st_mode);
     let file = reopen(&unlocked.held, OFlags::RDONLY)?;
     Ok((file, Some(unlocked)))
 }
@@ -41,9 +41,19 @@ pub(super) fn open(folder: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Option<Mod
 pub(super) struct ModeGuard {
     held: OwnedFd,
     mode: u32,
+    is_over: bool,
 }
 
 impl ModeGuard {
+    fn of(held: OwnedFd, mode: u32) -> Self {
+        Self { held, mode: mode & 0o7777, is_over: false }
+    }
+
+    /// It has other permissions for good by now.
+    pub(super) fn end(mut self) {
+        self.is_over = true;
+    }
+
     /// Its permissions, as its owner meant them.
     pub(super) fn mode(&self) -> u32 {
         self.mode
@@ -52,10 +62,36 @@ impl ModeGuard {
 
 impl Drop for ModeGuard {
     fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
         let mode = Mode::from_raw_mode(self.mode);
         // Its owner may have changed its mind, or it is gone.
         let _ = chmodat(CWD, held_path(&self.held), mode, AtFlags::empty());
     }
+}
+
+/// Opens the folder at the top of a tree, for what is wanted of it. One that its owner has closed is opened for as long
+/// as what comes with it is held.
+pub(super) fn open_top(
+    roots: &Roots,
+    place: &DirEntryRef,
+    wanted: Access,
+) -> Result<(OwnedFd, Option<ModeGuard>), Errno> {
+    let held = match &place.name {
+        None => reopen(&place.folder, OFlags::PATH)?,
+        Some(name) => roots.enter(&place.folder, name, OFlags::PATH)?,
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let stat = fstat(&held)?;
+    let is_closed = accessat(&held, c".", wanted, AtFlags::EACCESS) == Err(Errno::ACCESS);
+    if !is_closed || stat.st_uid != geteuid().as_raw() {
+        return Ok((reopen(&held, flags)?, None));
+    }
+    let mode = Mode::from_raw_mode((stat.st_mode | 0o700) & 0o7777);
+    chmodat(CWD, held_path(&held), mode, AtFlags::empty())?;
+    let unlocked = ModeGuard::of(held, stat.st_mode);
+    Ok((reopen(&unlocked.held, flags)?, Some(unlocked)))
 }
 
 /// Opens a folder in a folder that is held, so that what is in it can be reached. One that its owner
@@ -80,7 +116,7 @@ pub(super) fn enter(
     }
     let mode = Mode::from_raw_mode((stat.st_mode | 0o700) & 0o7777);
     chmodat(CWD, held_path(&held), mode, AtFlags::empty())?;
-    let unlocked = ModeGuard { held, mode: stat.st_mode & 0o7777 };
+    let unlocked = ModeGuard::of(held, stat.st_mode);
     let entered = reopen(&unlocked.held, OFlags::RDONLY | OFlags::DIRECTORY)?;
     Ok((entered, Some(unlocked)))
 }

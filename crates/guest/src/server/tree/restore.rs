@@ -11,10 +11,11 @@ use bastide_proto::tree::{
 };
 use bastide_proto::{Accepted, End, Fault, FaultKind};
 use bytes::{Bytes, BytesMut};
-use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, unlinkat};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, mkdirat, unlinkat};
 use rustix::io::Errno;
 
 use super::build::{Builder, OpenFile, UnrestoredCounts};
+use super::mode_guard::{self, ModeGuard};
 use super::scan::Scanner;
 use super::swap::Moves;
 use crate::server::Guest;
@@ -49,6 +50,8 @@ struct Restoring {
     builder: Builder,
     filling: Option<OpenFile>,
     guest: Arc<Guest>,
+    /// The folder itself, if its owner had closed it: until it has what it is to have, or all is cleared away.
+    top: Option<ModeGuard>,
     /// There until everything is in its place, or cleared away.
     held: Option<RestoreLock>,
 }
@@ -65,11 +68,11 @@ impl Drop for Restoring {
         else {
             return;
         };
-        let guest = Arc::clone(&self.guest);
+        let (guest, top) = (Arc::clone(&self.guest), self.top.take());
         runtime.spawn(async move {
             // What cannot be removed stays hidden, and is left out of snapshots.
             drop(remove(&guest, removal).await);
-            drop(turn);
+            drop((top, turn));
         });
     }
 }
@@ -82,11 +85,9 @@ impl Restoring {
         let place =
             roots.change(&at, TrailingSymlink::Target, MissingParents::Fails).map_err(fault)?;
         let failed = |errno| fault(place.failed(errno));
-        let base = match &place.name {
-            None => reopen(&place.folder, FOLDER),
-            Some(name) => roots.enter(&place.folder, name, FOLDER),
-        };
-        let base = Arc::new(base.map_err(failed)?);
+        let wanted = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
+        let (base, top) = mode_guard::open_top(roots, &place, wanted).map_err(failed)?;
+        let base = Arc::new(base);
         let kept: Vec<Vec<Vec<u8>>> = asked.kept.iter().map(|path| names(path)).collect();
         if kept.iter().any(Vec::is_empty) {
             return Err(Fault::new(FaultKind::Invalid, "a kept path is the folder itself"));
@@ -98,8 +99,7 @@ impl Restoring {
         let made = mkdirat(&base, new_name.as_slice(), Mode::RWXU);
         let new = made.and_then(|()| roots.enter(&base, &new_name, OFlags::RDONLY));
         let new = Arc::new(new.map_err(failed)?);
-        let top = reopen(&*new, OFlags::PATH).map_err(failed)?;
-        let builder = Builder::new(top);
+        let builder = Builder::new(reopen(&*new, OFlags::PATH).map_err(failed)?);
         let (path, attributes) = (place.path.clone(), place.attributes);
         let (guest, held) = (Arc::clone(guest), Some(turn));
         let (filling, replaced) = (None, asked.replaced);
@@ -114,6 +114,7 @@ impl Restoring {
             new_name,
             builder,
             filling,
+            top,
             held,
         })
     }
@@ -154,9 +155,13 @@ impl Restoring {
     fn give_root(&mut self, root: &NewEntry) -> Result<(), Errno> {
         match self.builder.finish(&*self.base, root, false) {
             // The folder may be somebody else's; what is in it is what matters.
-            Err(Errno::PERM | Errno::ACCESS) => Ok(()),
-            given => given,
+            Err(Errno::PERM | Errno::ACCESS) => {}
+            given => given?,
         }
+        if let Some(top) = self.top.take() {
+            top.end();
+        }
+        Ok(())
     }
 
     /// A folder of ours beside what is there.

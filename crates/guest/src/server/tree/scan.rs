@@ -15,7 +15,7 @@ use bastide_proto::tree::{
     AHEAD, FetchList, MAX_DEPTH, Scan, ScanMessage, ScannedEntry, ScannedKind, ScannedStat,
 };
 use bastide_proto::{Accepted, End, Fault, FaultKind};
-use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
+use rustix::fs::{Access, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use serde_bytes::ByteBuf;
@@ -32,6 +32,7 @@ use crate::server::blocking::blocking;
 use crate::server::call::{Disconnected, Inbox, Outbox, Refusal};
 use crate::server::files::some_entries;
 use crate::server::side_channel::SideChannel;
+use crate::server::unchanged::{self, FolderWatch, Unchanged};
 
 /// How long one piece of the work takes.
 const SLICE: Duration = Duration::from_millis(200);
@@ -108,6 +109,10 @@ pub(super) struct Scanner {
     /// Folders that their owner had closed; until all that is wanted of them is read.
     unlocked: Vec<ModeGuard>,
     begun: bool,
+    /// The folder at the top, if its owner had closed it.
+    top: Option<ModeGuard>,
+    /// Watches every folder of the tree, where that can be done.
+    watch: Option<FolderWatch>,
 }
 
 /// Some entries, and where the host finds them.
@@ -123,19 +128,23 @@ impl Scanner {
     pub(super) fn begin(roots: &Roots, scan: &Scan) -> Result<Self, PathError> {
         let at = names(scan.base.as_str().as_bytes());
         let place = roots.locate(&at, TrailingSymlink::Target, MissingParents::Fails)?;
-        let base = match &place.name {
-            None => reopen(&place.folder, FOLDER),
-            Some(name) => roots.enter(&place.folder, name, FOLDER),
-        };
-        let base = Arc::new(base.map_err(|errno| place.failed(errno))?);
+        let wanted = Access::READ_OK | Access::EXEC_OK;
+        let opened = mode_guard::open_top(roots, &place, wanted);
+        let (base, top) = opened.map_err(|errno| place.failed(errno))?;
         let left_out = scan.left_out.iter().map(|path| names(path)).collect();
-        Ok(Self { left_out, ..Self::of(base) })
+        Ok(Self { left_out, top, ..Self::of(Arc::new(base)) })
+    }
+
+    /// Has every folder watched from before it is read.
+    fn watched(self, unchanged: &Unchanged) -> Self {
+        let watch = unchanged.watch(&*self.base);
+        Self { watch, ..self }
     }
 
     /// Looks through all of a folder that is open.
     pub(super) fn of(base: Arc<OwnedFd>) -> Self {
         let (left_out, levels, unlocked) = (Vec::new(), Vec::new(), Vec::new());
-        Self { base, left_out, levels, unlocked, begun: false }
+        Self { base, left_out, levels, unlocked, begun: false, top: None, watch: None }
     }
 
     /// The folder at the top.
@@ -150,7 +159,8 @@ impl Scanner {
         if !self.begun {
             self.begun = true;
             let folder = reopen(&*self.base, FOLDER)?;
-            let stat = top(seen(&fstat(&folder)?), geteuid().as_raw());
+            let mut stat = top(seen(&fstat(&folder)?), geteuid().as_raw());
+            stat.mode = self.top.as_ref().map_or(stat.mode, ModeGuard::mode);
             let kind = ScannedKind::Dir { attributes: attributes::read(&folder) };
             batch.add(0, Arc::default(), Vec::new(), kind, stat);
             self.push(Arc::default(), folder)?;
@@ -233,6 +243,7 @@ impl Scanner {
         if self.levels.len() >= MAX_DEPTH {
             return Err(Errno::NAMETOOLONG);
         }
+        self.watch = self.watch.take().and_then(|mut watch| watch.add(&folder).then_some(watch));
         let names = Names::read(&folder)?;
         let node = stat_held(&folder)?;
         self.levels.push(Level { path, node, folder: Some(folder), names });
@@ -346,7 +357,11 @@ pub(in crate::server) async fn run(
         }
     };
     let (asked, held) = (scan.clone(), Arc::clone(guest));
-    let begun = blocking(move || Scanner::begin(&held.roots, &asked)).await;
+    let begun = blocking(move || {
+        let begun = Scanner::begin(&held.roots, &asked);
+        begun.map(|scanner| scanner.watched(&held.unchanged))
+    })
+    .await;
     let begun = begun.and_then(|begun| begun.map_err(|error| error.fault("cannot look through")));
     let scanner = match begun {
         Ok(scanner) => scanner,
@@ -373,6 +388,7 @@ async fn send_entries(
     let mut fetcher = fetch::Fetcher::new(scanner.base());
     let mut ahead: VecDeque<Vec<EntryRef>> = VecDeque::new();
     let mut is_end = false;
+    let mut watch = None;
     loop {
         while !is_end && ahead.len() < AHEAD {
             let held = Arc::clone(guest);
@@ -388,6 +404,7 @@ async fn send_entries(
                 Fault { errno, ..Fault::new(FaultKind::Io, message) }
             })?;
             is_end = end;
+            watch = scanner.watch.take_if(|_| is_end);
             if batch.entries.is_empty() {
                 outbox.item(&ScanMessage::Busy).await?;
                 continue;
@@ -395,7 +412,7 @@ async fn send_entries(
             outbox.item(&ScanMessage::Entries(batch.entries)).await?;
             ahead.push_back(batch.entry_refs);
         }
-        let Some(entry_refs) = ahead.pop_front() else { return Ok(()) };
+        let Some(entry_refs) = ahead.pop_front() else { break };
         let frame = inbox.next().await?;
         let wanted: FetchList = match frame.tag {
             Tag::Item => bastide_proto::decode(&frame.body).map_err(|_| Disconnected)?,
@@ -406,4 +423,9 @@ async fn send_entries(
         }
         fetcher = fetcher.send(guest, entry_refs, wanted, side, outbox).await?;
     }
+    let watch = watch.filter(|_| outbox.takes_tree_tokens());
+    if let Some(token) = watch.and_then(|watch| unchanged::keep(guest, watch)) {
+        outbox.item(&ScanMessage::Token(token)).await?;
+    }
+    Ok(())
 }

@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 
 use bastide::Session;
 use bastide::model::Manifest;
+use futures::{StreamExt, TryStreamExt};
 
 use super::journaled;
 use crate::suite::{Context, Outcome, TrialError, say};
 
 /// How many steps back the model remembers.
 const LONGEST: usize = 150;
+
+/// How many sessions there are at a time.
+const AT_ONCE: usize = 5;
 
 /// Files and what is in them.
 type Files = BTreeMap<String, String>;
@@ -86,11 +90,24 @@ impl Model {
 }
 
 pub(super) async fn goes_wherever_a_model_in_memory_goes(context: Context) -> Outcome {
-    // Two or three minutes for a thousand: that is for those who have the time.
-    let steps = if context.full { 1_000 } else { 200 };
-    let mut dice = Rng(steps as u64);
+    // Each step waits for the disk more than for anything else, so several sessions at once are not much slower than
+    // one. Even so it is minutes for a thousand: that is for those who have the time.
+    let (walks, steps) = match (context.full, context.backend.has_host_files()) {
+        (true, true) => (5, 1_000),
+        // Machines of their own take longer.
+        (true, false) => (1, 1_000),
+        (false, _) => (1, 200),
+    };
+    let context = &context;
+    let all = (0..walks).map(|seed| walk(context, seed, steps));
+    futures::stream::iter(all).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+/// Goes so many random steps in a session of its own.
+async fn walk(context: &Context, seed: u64, steps: usize) -> Outcome {
+    let mut dice = Rng(200 + seed);
     let client = context.client();
-    let session = journaled(&context, &Manifest::default()).await?;
+    let session = journaled(context, &Manifest::default()).await?;
     say(&session, "mkdir d0 d1 d2").await?;
     let mut model =
         Model { past: vec![Files::new()], future: Vec::new(), points: vec![(1, Files::new())] };
@@ -127,7 +144,11 @@ pub(super) async fn goes_wherever_a_model_in_memory_goes(context: Context) -> Ou
                 let (point, then) = model.points[dice.below(model.points.len())].clone();
                 let mut forks = client.fork(&session, 1, Some(&point.to_string())).await?;
                 let fork = forks.pop().ok_or("there is no fork")?;
-                assert_eq!(found(&fork).await?, then, "step {step}: a fork at {point}");
+                assert_eq!(
+                    found(&fork).await?,
+                    then,
+                    "walk {seed}, step {step}: a fork at {point}"
+                );
                 fork.delete().await?;
                 format!("fork at {point}")
             }
@@ -148,7 +169,7 @@ pub(super) async fn goes_wherever_a_model_in_memory_goes(context: Context) -> Ou
                 line
             }
         };
-        assert_eq!(found(&session).await?, model.now(), "step {step}: {did}");
+        assert_eq!(found(&session).await?, model.now(), "walk {seed}, step {step}: {did}");
         // Nobody goes back so far; the journal does not, either.
         let many = model.past.len().saturating_sub(LONGEST);
         model.past.drain(..many);
