@@ -2,7 +2,7 @@
 //! end, and whatever commands did to them, none is left that no session leads to.
 
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -189,6 +189,25 @@ fn leaves_none_that_commands_closed_to_everybody() {
             assert_eq!(scene.left(), Vec::<String>::new(), "after `chmod 000 {folder}`");
         }
     }
+}
+
+/// Temporary files go in time, and their names can be had by anybody then.
+#[test]
+fn takes_no_folder_of_somebody_else_for_one() {
+    let Some(home) = Home::of_somebody() else { return };
+    let scene = Scene::of(home, Some(SOMEBODY));
+    let id = scene.make();
+    scene.home.say(&["stop", &id]);
+    let root = scene.temporary.join(format!("{NAME}{id}"));
+    fs::remove_dir_all(&root).unwrap();
+    fs::create_dir(&root).unwrap();
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
+    let resumed = scene.home.run(&["resume", &id]);
+    assert_eq!(resumed.status.code(), Some(125), "{}", text(&resumed.stderr));
+    assert!(text(&resumed.stderr).contains(NAME), "{}", text(&resumed.stderr));
+    assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
+    scene.home.say(&["rm", &id]);
+    assert!(root.exists(), "it was removed with the session");
 }
 
 fn is_running(home: &Home, id: &str) -> bool {
