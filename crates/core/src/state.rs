@@ -181,7 +181,7 @@ impl State {
         let gone = self.names()?.into_iter().filter(is_its);
         let gone = gone.map(|name| self.sessions().join(name));
         // Whoever removes one right now holds its lock.
-        Ok(gone.filter(|path| folder::liveness(path) != Liveness::Kept).collect())
+        Ok(gone.filter(|path| !folder::liveness(path).is_kept()).collect())
     }
 
     fn names(&self) -> Result<Vec<String>> {

@@ -255,6 +255,15 @@ pub(crate) enum Liveness {
     Kept,
     /// Nobody does.
     Left,
+    /// That cannot be told: somebody may.
+    Unclear(io::ErrorKind),
+}
+
+impl Liveness {
+    /// Whether somebody keeps it alive, or may.
+    pub(crate) fn is_kept(self) -> bool {
+        matches!(self, Self::Kept | Self::Unclear(_))
+    }
 }
 
 /// Makes a session's folder. It must not exist.
@@ -393,7 +402,7 @@ pub(super) fn liveness(path: &Path) -> Liveness {
             Err(_) => Liveness::Kept,
             Ok(()) => Liveness::Left,
         },
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Liveness::Kept,
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Liveness::Unclear(error.kind()),
         Err(_) if path.exists() => Liveness::Left,
         Err(_) => Liveness::Missing,
     }
