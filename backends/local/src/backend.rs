@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -207,10 +208,14 @@ impl LocalBackend {
             drop(stdin.write_all(&ids).await);
         }
         let status = tokio::time::timeout(REMOVAL, remover.wait());
-        if status.await.map_err(|_| io::ErrorKind::TimedOut)??.success() {
-            return Ok(());
+        let status = status.await.map_err(|_| io::ErrorKind::TimedOut)??;
+        match (status.success(), status.signal()) {
+            (true, _) => Ok(()),
+            (_, Some(signal)) => Err(io::Error::other(format!(
+                "signal {signal} ended what removes it; what is left goes when it is removed again"
+            ))),
+            (_, None) => Err(io::Error::other("something in its folder cannot be removed")),
         }
-        Err(io::Error::other("something in its folder cannot be removed"))
     }
 }
 

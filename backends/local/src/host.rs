@@ -5,6 +5,7 @@ mod system_paths;
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bastide::compat::raise;
@@ -144,7 +145,11 @@ pub(crate) fn refuse_overlaps(files: &[HostFile], rung: Rung) -> Result<()> {
         for open in files.iter().filter(|file| file.writable && !file.is_own) {
             let Ok(beneath) = closed.source.strip_prefix(&open.source) else { continue };
             let in_place = Path::new(&open.target).join(beneath) == Path::new(&closed.target);
-            if rung == Rung::Unconfined || rung == Rung::Namespaces && in_place {
+            if rung == Rung::Unconfined {
+                continue;
+            }
+            if rung == Rung::Namespaces && in_place {
+                refuse_names(closed, open)?;
                 continue;
             }
             let (what, around) = (closed.source.display(), open.source.display());
@@ -163,6 +168,21 @@ pub(crate) fn refuse_overlaps(files: &[HostFile], rung: Rung) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses a file that has other names: a command of an earlier session can have made one in the folder around it, and by
+/// that the file could be written.
+fn refuse_names(closed: &HostFile, open: &HostFile) -> Result<()> {
+    let names = fs::symlink_metadata(&closed.source).map_or(1, |found| found.nlink());
+    if closed.is_dir || names < 2 {
+        return Ok(());
+    }
+    let (what, around) = (closed.source.display(), open.source.display());
+    let message = format!(
+        "{what} cannot be granted for reading only: it has {names} names, and may be written by another in {around}"
+    );
+    let error = Error::new(ErrorKind::Unsupported, message).with_context("path", what.to_string());
+    Err(error.with_hint("put a copy in its place, which has one name, or move it elsewhere"))
 }
 
 /// What has to be in folders of the host for others of them to be mounted there.

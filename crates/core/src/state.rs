@@ -37,13 +37,13 @@ pub(crate) use config::HomeConfig;
 pub(crate) use deletion::{Deletion, DeletionAttempt};
 pub use folder::SessionFolder;
 pub(crate) use folder::{
-    ClaimAttempt, Liveness, Transition, TransitionAttempt, has_tombstone, write_tombstone,
+    ClaimAttempt, Liveness, Transition, TransitionAttempt, has_tombstone, reopen, write_tombstone,
 };
 pub use format::check_home;
 pub use identity::home_identity;
 pub use names::{SessionName, session_named};
 pub use origin::Origin;
-pub(crate) use origin::is_owned_root;
+pub(crate) use origin::{is_owned_root, remove_unnoted_root};
 pub(crate) use record::{Record, Stage, Stamp, Summary};
 
 use index::Index;
@@ -181,7 +181,7 @@ impl State {
         let gone = self.names()?.into_iter().filter(is_its);
         let gone = gone.map(|name| self.sessions().join(name));
         // Whoever removes one right now holds its lock.
-        Ok(gone.filter(|path| folder::liveness(path) != Liveness::Kept).collect())
+        Ok(gone.filter(|path| !folder::liveness(path).is_kept()).collect())
     }
 
     fn names(&self) -> Result<Vec<String>> {

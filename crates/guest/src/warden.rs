@@ -10,6 +10,7 @@ mod control;
 mod egress;
 mod engine;
 mod event_loop;
+mod exit_record;
 mod folder;
 mod image;
 mod lease;
@@ -44,7 +45,8 @@ use crate::{packet, removable_walls};
 use control::ControlSocket;
 use egress::{Egress, EgressFds};
 use event_loop::{Event, EventLoop};
-use folder::{ExitRecord, Folder};
+use exit_record::ExitRecord;
+use folder::Folder;
 use image::Workspace;
 use lease::Lease;
 use limits::Cgroups;
@@ -168,7 +170,7 @@ pub fn remove(path: &Path, what: Removed) -> io::Result<()> {
         .map_err(io::Error::other)?;
     match what {
         Removed::Session => folder::remove(path, ids.as_ref()),
-        Removed::Tree => folder::remove_only(path, ids.as_ref()),
+        Removed::Tree => folder::remove_in_place(path, ids.as_ref()),
     }
 }
 
@@ -306,6 +308,7 @@ impl Sandbox {
     /// Ends the sandbox, and with it the groups of its commands.
     fn end(&self) -> io::Result<WaitStatus> {
         let status = self.base.end()?;
+        self.folder.reopen();
         // A group that stays is found by its name, and a mount point by its note.
         drop(self.cgroups.remove());
         drop(self.places.take());

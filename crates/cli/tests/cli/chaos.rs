@@ -309,6 +309,24 @@ fn removes_whatever_a_command_made() {
     assert!(text(&fs::read("/etc/passwd").unwrap()).contains("root"));
 }
 
+/// On the rung `landlock` commands of an ordinary user are that user, and can close the session's folder to its owner.
+#[test]
+fn removes_what_commands_closed_to_its_owner() {
+    let home = Home::of_anybody_but_root();
+    let run = ["run", "--isolation", "landlock", "--", "sh", "-c"];
+    let line = "mkdir deep; chmod 000 deep .. ; echo done; sleep 7907@";
+    let mut child = home.start(&[&run[..], &[line]].concat(), "done");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("it is gone", || home.folders().is_empty());
+    assert_nothing_left(&home);
+
+    let id = home.say(&["create", "--isolation", "landlock"]).trim().to_owned();
+    home.run(&["exec", &id, "--", "chmod", "000", ".."]);
+    home.say(&["rm", &id]);
+    assert_nothing_left(&home);
+}
+
 /// The caller's own limit on processes counts a storm of commands that run as the caller.
 #[test]
 fn ends_a_fork_storm_though_there_is_no_room_for_a_thread_of_its_own() {

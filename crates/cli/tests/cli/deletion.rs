@@ -2,6 +2,7 @@
 //! and whatever was copied.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -271,6 +272,25 @@ fn keeps_and_names_what_it_cannot_read() {
         home.say(&["rm", &id]);
         assert_eq!(home.folders(), Vec::<String>::new(), "{why}");
     }
+}
+
+/// Root reads everything.
+#[test]
+fn says_unknown_where_it_may_not_look() {
+    let home = Home::of_anybody_but_root();
+    let id = with_file(&home);
+    home.say(&["stop", &id]);
+    let lock = folder(&home, &id).join("lock");
+    let mode = |mode| fs::set_permissions(&lock, fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o000);
+    assert_eq!(state(&home, &id), "unknown");
+    let listed = home.json(&["ls", "--json"]);
+    assert!(listed[0]["trouble"].as_str().unwrap().contains("lock"), "{listed}");
+    let swept = home.json(&["sweep", "--ended", "--json"]);
+    assert_eq!(about(&swept, "unclear", &id).len(), 1, "{swept}");
+    mode(0o600);
+    assert_whole(&home, &id);
+    home.say(&["rm", &id]);
 }
 
 #[test]

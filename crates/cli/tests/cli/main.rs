@@ -23,6 +23,7 @@ mod lifetime;
 mod mounts;
 mod net;
 mod other_users;
+mod owned_roots;
 mod pages;
 mod real_agents;
 mod recording;

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::backend::SessionId;
 use crate::host::make_private;
 use crate::host::process_identity::has_keeper;
-use crate::state::{HomeConfig, Liveness, State};
+use crate::state::{HomeConfig, State};
 use crate::{Condition, Error, ErrorKind, Result};
 
 /// Locked while room is counted and taken. In it: the last number that was on a ticket.
@@ -185,7 +185,7 @@ fn used_room(state: &State, but: Option<&SessionId>, config: &HomeConfig) -> Res
 
 /// Whether anybody keeps a session running: a warden, or whatever other process of this host does.
 fn is_kept(state: &State, id: &SessionId) -> bool {
-    state.liveness(id) == Liveness::Kept || has_keeper(&state.path_of(id))
+    state.liveness(id).is_kept() || has_keeper(&state.path_of(id))
 }
 
 fn has_room(

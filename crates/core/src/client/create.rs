@@ -1,9 +1,6 @@
 //! Making sessions, and bringing their machines up.
 
-use std::fs::{self, DirBuilder};
-use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -227,18 +224,7 @@ impl Client {
         let (is_new, starts) = (start.is_new, start.starts);
         if let Some(root) = &record.owned_root {
             let failed = |error| raise::workspace_start(root.to_string_lossy()).with_source(error);
-            if let Err(error) = make_private(root, is_new) {
-                // What is at the root is not ours to clear.
-                if is_new {
-                    drop(self.backend.discard(folder.path()).await);
-                }
-                return Err(failed(error));
-            }
-            if let Err(error) = folder.note_owned_root(root) {
-                if is_new {
-                    // Nothing is in it yet.
-                    drop(fs::remove_dir(root));
-                }
+            if let Err(error) = folder.make_owned_root(root, is_new) {
                 self.undo(&folder, None, &record, is_new).await;
                 return Err(failed(error));
             }
@@ -426,15 +412,6 @@ impl Client {
             ptys: PtyProcesses::default(),
             life: Arc::new(life),
         })
-    }
-}
-
-/// Makes the folder of a workspace that nobody else may look into. A new one must not exist: what is
-/// there may be anybody's.
-fn make_private(root: &Path, is_new: bool) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(root) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !is_new => Ok(()),
-        made => made,
     }
 }
 

@@ -312,7 +312,8 @@ impl Client {
 
     /// How a session really is: what its record says, and what its machine says to that.
     pub(super) async fn describe(&self, summary: Summary) -> SessionInfo {
-        let kept = self.state.liveness(&summary.id) == Liveness::Kept;
+        let liveness = self.state.liveness(&summary.id);
+        let kept = liveness.is_kept();
         let mut trouble = None;
         let (status, guest_pid, end) = match (summary.stage, &summary.machine) {
             _ if has_tombstone(&self.state.path_of(&summary.id)) => {
@@ -330,7 +331,15 @@ impl Client {
                     described => described,
                 }
             }
-            _ if kept => (SessionStatus::Starting, None, None),
+            _ if kept => match liveness {
+                Liveness::Unclear(why) => {
+                    let message =
+                        format!("the lock of session {} cannot be read: {why}", summary.id);
+                    trouble = Some(message);
+                    (SessionStatus::Unknown, None, None)
+                }
+                _ => (SessionStatus::Starting, None, None),
+            },
             _ => (SessionStatus::Failed, None, None),
         };
         SessionInfo {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::backend::{Backend, Machine, SessionId};
 use crate::state::{
     AGAIN, BUSY, ClaimAttempt, Origin, Record, SessionFolder, Stage, State, Transition,
-    TransitionAttempt, is_owned_root, write_tombstone,
+    TransitionAttempt, is_owned_root, remove_unnoted_root, reopen, write_tombstone,
 };
 use crate::{Condition, Error, ErrorKind, Result};
 
@@ -165,6 +165,7 @@ impl<'a> Removal<'a> {
         id: &'a SessionId,
     ) -> Result<Option<Self>> {
         let path = state.path_of(id);
+        reopen(&path);
         let before = state.record(id).ok().flatten();
         // Before anything is announced: whoever asks the wrong backend has not asked for anything.
         if let Some(record) = &before {
@@ -228,6 +229,10 @@ impl<'a> Removal<'a> {
         }
         if let Some(root) = self.owned_root()? {
             remove_owned_root(self.backend, self.machine(), &root).await?;
+        }
+        if let Some(root) = self.record.as_ref().and_then(|record| record.owned_root.as_ref()) {
+            let removed = remove_unnoted_root(&self.path, root);
+            removed.map_err(|error| not_removed(self.id, &self.path, &error))?;
         }
         // While the folder is there: whoever has the name next has points of their own. Where that fails, the next
         // collection of garbage finds them.

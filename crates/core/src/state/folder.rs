@@ -4,7 +4,7 @@
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -174,9 +174,10 @@ impl SessionFolder {
         matches!(is_owned_root(&self.path, root), Ok(Some(true)))
     }
 
-    /// Notes which folder elsewhere goes with the session, for whoever removes this one: its warden may be all there is left.
-    pub(crate) fn note_owned_root(&self, root: &Path) -> io::Result<()> {
-        origin::note_owned_root(&self.path, root)
+    /// Makes the folder elsewhere that goes with the session, and notes it for whoever removes this one: its warden may be all
+    /// there is left.
+    pub(crate) fn make_owned_root(&self, root: &Path, is_new: bool) -> io::Result<()> {
+        origin::make_owned_root(&self.path, root, is_new)
     }
 
     /// Writes what is on record about the session.
@@ -219,6 +220,16 @@ pub(crate) fn write_tombstone(path: &Path, is_tied: bool) -> io::Result<bool> {
     }
 }
 
+/// Gives the caller back what commands took that are the caller: they can close a session's folder to its own owner.
+pub(crate) fn reopen(path: &Path) {
+    let Ok(found) = fs::symlink_metadata(path) else { return };
+    let is_own = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+    if is_own && found.mode() & 0o700 != 0o700 {
+        // Whatever needs the folder says that it has no right to.
+        drop(fs::set_permissions(path, fs::Permissions::from_mode(0o700)));
+    }
+}
+
 /// Whether somebody is removing a session, or was.
 pub(crate) fn has_tombstone(path: &Path) -> bool {
     path.join(UNWANTED_FILE).exists()
@@ -244,6 +255,15 @@ pub(crate) enum Liveness {
     Kept,
     /// Nobody does.
     Left,
+    /// That cannot be told: somebody may.
+    Unclear(io::ErrorKind),
+}
+
+impl Liveness {
+    /// Whether somebody keeps it alive, or may.
+    pub(crate) fn is_kept(self) -> bool {
+        matches!(self, Self::Kept | Self::Unclear(_))
+    }
 }
 
 /// Makes a session's folder. It must not exist.
@@ -382,7 +402,7 @@ pub(super) fn liveness(path: &Path) -> Liveness {
             Err(_) => Liveness::Kept,
             Ok(()) => Liveness::Left,
         },
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Liveness::Kept,
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Liveness::Unclear(error.kind()),
         Err(_) if path.exists() => Liveness::Left,
         Err(_) => Liveness::Missing,
     }

@@ -1,13 +1,18 @@
 //! Telling a file from a copy of it. A file that says which inode it is, and is another, was copied: with
 //! the folder it lies in, whatever else that holds.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 use bastide_proto::warden::{LOCK_FILE, OWNED_ROOT_FILE, origin_mark};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RenameFlags, StatxFlags, openat, renameat_with, statx,
+};
+use rustix::io::Errno;
 
 use crate::host::is_same_file;
 
@@ -79,12 +84,78 @@ pub(super) fn write_origin(mut lock: &File) -> io::Result<()> {
     lock.write_all(mark.as_bytes())
 }
 
-/// Notes in a session's folder which folder elsewhere was made for it.
-pub(super) fn note_owned_root(folder: &Path, root: &Path) -> io::Result<()> {
-    if is_owned_root(folder, root)? == Some(true) {
+/// Makes the folder elsewhere that belongs to a session, into which nobody else may look, and notes it in the session's own. A
+/// new session's must not exist: what is there may be anybody's.
+pub(super) fn make_owned_root(folder: &Path, root: &Path, is_new: bool) -> io::Result<()> {
+    if !is_new && has_owned_root(folder, root)? {
         return Ok(());
     }
-    fs::write(folder.join(OWNED_ROOT_FILE), owned_root_note(root)?)
+    // It has its name only once it is noted: whoever is killed in between leaves one that is known by its name.
+    let unnoted = unnoted_root(folder, root)?;
+    remove_unnoted_root(folder, root)?;
+    fs::DirBuilder::new().mode(0o700).create(&unnoted)?;
+    let note = owned_root_note(&unnoted, root);
+    let made = note.and_then(|note| fs::write(folder.join(OWNED_ROOT_FILE), note));
+    let made = made.and_then(|()| name(&unnoted, root));
+    if made.is_err() {
+        // Nothing is in it yet.
+        drop(fs::remove_dir(&unnoted));
+    }
+    made
+}
+
+/// Removes what is left of a folder elsewhere whose maker was killed before it had its name. Nothing is in it.
+pub(crate) fn remove_unnoted_root(folder: &Path, root: &Path) -> io::Result<()> {
+    let unnoted = match unnoted_root(folder, root) {
+        Ok(unnoted) => unnoted,
+        // Nobody came as far as to make one.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    match fs::remove_dir(unnoted) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// What the folder elsewhere of a session is called until it is noted. No other session has that name, a copy of this one
+/// included.
+fn unnoted_root(folder: &Path, root: &Path) -> io::Result<PathBuf> {
+    let mark = mark(&File::open(folder.join(LOCK_FILE))?)?.trim_end().replace(' ', "-");
+    let name = root.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let unnoted: [&OsStr; 4] = [".".as_ref(), name, "-".as_ref(), mark.as_ref()];
+    Ok(root.with_file_name(unnoted.join("".as_ref())))
+}
+
+/// Gives a folder its name, which must not be taken.
+fn name(unnoted: &Path, root: &Path) -> io::Result<()> {
+    match renameat_with(CWD, unnoted, CWD, root, RenameFlags::NOREPLACE) {
+        // Not every file system knows how.
+        Err(Errno::INVAL | Errno::NOSYS) => match fs::symlink_metadata(root) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => fs::rename(unnoted, root),
+            Err(error) => Err(error),
+            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        },
+        named => Ok(named?),
+    }
+}
+
+/// Goes on with the folder elsewhere of a session, if it is where it was, and notes it if a version did that did not. What
+/// somebody else made there since, because temporary files go in time, is not taken for it.
+fn has_owned_root(folder: &Path, root: &Path) -> io::Result<bool> {
+    let found = match fs::symlink_metadata(root) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    if is_owned_root(folder, root)? == Some(true) {
+        return Ok(true);
+    }
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    fs::write(folder.join(OWNED_ROOT_FILE), owned_root_note(root, root)?)?;
+    Ok(true)
 }
 
 /// Whether a folder elsewhere is the one that was made for a session; `None` where nothing is noted in the session's folder: it
@@ -95,7 +166,7 @@ pub(crate) fn is_owned_root(folder: &Path, root: &Path) -> io::Result<Option<boo
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    match owned_root_note(root) {
+    match owned_root_note(root, root) {
         Ok(note) => Ok(Some(note == noted)),
         Err(error)
             if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
@@ -114,10 +185,11 @@ pub(super) fn forget_owned_root(folder: &Path) -> io::Result<()> {
     }
 }
 
-fn owned_root_note(root: &Path) -> io::Result<Vec<u8>> {
+/// What is noted of a folder that is called `root`, or will be.
+fn owned_root_note(found: &Path, root: &Path) -> io::Result<Vec<u8>> {
     // It is looked at, whatever its mode is.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let held = File::from(openat(CWD, root, flags, Mode::empty())?);
+    let held = File::from(openat(CWD, found, flags, Mode::empty())?);
     Ok([mark(&held)?.as_bytes(), root.as_os_str().as_bytes()].concat())
 }
 

@@ -8,16 +8,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bastide_proto::warden::{
     DELETED_FOLDER, END_FILE, GONE_PREFIX, LOCK_FILE, OWNED_ROOT_FILE, UNWANTED_FILE, origin_mark,
 };
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, StatxFlags, openat, renameat, statat, statx, unlinkat,
+    AtFlags, CWD, Mode, OFlags, RenameFlags, StatxFlags, chmod, openat, renameat, renameat_with,
+    statat, statx, unlinkat,
 };
 use rustix::io::Errno;
 
+use super::exit_record::ExitRecord;
 use super::limits::remove_noted;
 use super::mount_points;
 use super::tree::{remove_tree, remove_tree_with_last};
@@ -43,6 +44,16 @@ impl Folder {
         PathBuf::from(format!("/proc/self/fd/{}", self.held.as_raw_fd()))
     }
 
+    /// Gives the caller back what commands took that are the caller: they can close the folder to its own owner.
+    pub(crate) fn reopen(&self) {
+        let mode = rustix::fs::fstat(&self.held).map(|found| Mode::from_raw_mode(found.st_mode));
+        if mode.is_ok_and(|mode| !mode.contains(Mode::RWXU)) {
+            // A descriptor that only names a folder cannot change it, but its link in `/proc` can. Whatever needs the
+            // folder says that it has no right to.
+            drop(chmod(self.held_path(), Mode::RWXU));
+        }
+    }
+
     /// Makes a socket in the folder. It is bound through the held folder, because the name of a
     /// socket may have 107 bytes at most and a folder's path may be longer.
     pub(crate) fn listen(&self, name: &str) -> io::Result<UnixListener> {
@@ -62,6 +73,7 @@ impl Folder {
 
     /// Notes how the sandbox ended, for whoever was not there to see it.
     pub(crate) fn note_end(&self, note: ExitRecord) -> io::Result<()> {
+        self.reopen();
         let unfinished = format!("{END_FILE}.new");
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o600);
@@ -72,6 +84,7 @@ impl Folder {
 
     /// Announces that the session is being removed, on the disk.
     pub(crate) fn write_tombstone(&self) -> io::Result<()> {
+        self.reopen();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o600);
         fs::File::from(openat(&self.held, UNWANTED_FILE, flags, mode)?).sync_all()
@@ -118,6 +131,11 @@ fn is_same(one: &rustix::fs::Stat, other: &rustix::fs::Stat) -> bool {
 
 /// Removes a session's folder, whatever a sandbox left in it. A missing one is no failure.
 pub(crate) fn remove(path: &Path, ids: Option<&IdMap>) -> io::Result<()> {
+    match Folder::open(path) {
+        Ok(folder) => folder.reopen(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    }
     // What a copy of a folder says about things elsewhere is true of the original.
     if !is_copy(path)? {
         remove_noted(path)?;
@@ -129,19 +147,38 @@ pub(crate) fn remove(path: &Path, ids: Option<&IdMap>) -> io::Result<()> {
     remove_only(path, ids)
 }
 
-/// Removes a folder, whatever a sandbox left in it, and nothing that is said in it about other places. A
+/// Removes a session's folder, whatever a sandbox left in it, and nothing that is said in it about other places. A
 /// missing one is no failure.
-pub(crate) fn remove_only(path: &Path, ids: Option<&IdMap>) -> io::Result<()> {
+fn remove_only(path: &Path, ids: Option<&IdMap>) -> io::Result<()> {
+    let Some((above, name)) = open_above(path)? else { return Ok(()) };
+    // First it gets another name: from one moment to the next nobody finds a session there, and the
+    // same id can be used again.
+    let gone = gone_name(name);
+    match renameat(&above, name, &above, gone.as_c_str()) {
+        Ok(()) => remove_beneath(above.as_fd(), &gone, ids),
+        Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Removes a folder that is no session's own, whatever a sandbox left in it. Until it is gone it has its name: whoever finishes
+/// a removal that was interrupted knows of it by that. A missing one is no failure.
+pub(crate) fn remove_in_place(path: &Path, ids: Option<&IdMap>) -> io::Result<()> {
+    let Some((above, name)) = open_above(path)? else { return Ok(()) };
+    remove_beneath(above.as_fd(), &CString::new(name.as_bytes())?, ids)
+}
+
+/// The folder around another, if there is one, and the name of the other.
+fn open_above(path: &Path) -> io::Result<Option<(OwnedFd, &OsStr)>> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let above = match openat(CWD, above, flags, Mode::empty()) {
-        Ok(above) => above,
-        Err(Errno::NOENT) => return Ok(()),
-        Err(errno) => return Err(errno.into()),
-    };
-    remove_beneath(above.as_fd(), name, ids)
+    match openat(CWD, above, flags, Mode::empty()) {
+        Ok(above) => Ok(Some((above, name))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// Where the folder is noted, in a session's own, that lies elsewhere and goes with it.
@@ -223,8 +260,24 @@ pub(super) fn make_around(session_dir: &Path, folder: &Path) -> io::Result<()> {
         };
     }
     fs::write(session_dir.join(OUTSIDE), around.as_os_str().as_bytes())?;
-    fs::DirBuilder::new().mode(0o711).create(around)?;
-    give_owner(around, &own)
+    // It has its name only once it says whose it is: whoever is killed in between leaves one that the lock leads to.
+    let unnamed = unnamed(around, &own)?;
+    remove_in_place(&unnamed, None)?;
+    fs::DirBuilder::new().mode(0o711).create(&unnamed)?;
+    give_owner(&unnamed, &own)?;
+    match renameat_with(CWD, &unnamed, CWD, around, RenameFlags::NOREPLACE) {
+        // Not every file system knows how.
+        Err(Errno::INVAL | Errno::NOSYS) if !around.try_exists()? => fs::rename(&unnamed, around),
+        named => Ok(named?),
+    }
+}
+
+/// What a folder elsewhere is called until it says whose it is. No other session has that name, a copy of this one included.
+fn unnamed(around: &Path, own: &str) -> io::Result<PathBuf> {
+    let name = around.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let own = own.trim_end().replace(' ', "-");
+    let unnamed = [b".", name.as_bytes(), b"-", own.as_bytes()].concat();
+    Ok(around.with_file_name(OsStr::from_bytes(&unnamed)))
 }
 
 fn give_owner(around: &Path, own: &str) -> io::Result<()> {
@@ -244,10 +297,14 @@ fn remove_outside(session_dir: &Path) -> io::Result<()> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidData.into());
     };
+    let own = read_lock(session_dir);
+    if let Ok(own) = &own {
+        remove_in_place(&unnamed(path, own)?, None)?;
+    }
     // One that is gone, or never said so, is nobody's; and whoever was interrupted after it was gone may have left a
     // session without its lock.
     let owner = owner_of(path)?;
-    if owner.is_empty() || owner != read_lock(session_dir)? {
+    if owner.is_empty() || owner != own? {
         return Ok(());
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -272,7 +329,8 @@ fn remove_owned_root(session_dir: &Path) -> io::Result<()> {
     let (text, path) = noted.split_at(end + 1);
     let path = Path::new(OsStr::from_bytes(path));
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // It is looked at, whatever commands made of its mode.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let above = match openat(CWD, above, flags, Mode::empty()) {
         Ok(above) => above,
         Err(Errno::NOENT) => return Ok(()),
@@ -281,7 +339,7 @@ fn remove_owned_root(session_dir: &Path) -> io::Result<()> {
     let found = match openat(&above, name, flags, Mode::empty()) {
         Ok(found) => fs::File::from(found),
         // Gone, or nothing that was made for a session.
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(()),
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
         Err(errno) => return Err(errno.into()),
     };
     if mark(&found)?.as_bytes() != text {
@@ -290,19 +348,11 @@ fn remove_owned_root(session_dir: &Path) -> io::Result<()> {
     Ok(remove_tree(above.as_fd(), &CString::new(name.as_bytes())?)?)
 }
 
-fn remove_beneath(above: BorrowedFd<'_>, name: &OsStr, ids: Option<&IdMap>) -> io::Result<()> {
-    // First it gets another name: from one moment to the next nobody finds a session there, and the
-    // same id can be used again.
-    let gone = gone_name(name);
-    match renameat(above, name, above, gone.as_c_str()) {
-        Ok(()) => {}
-        Err(Errno::NOENT) => return Ok(()),
-        Err(errno) => return Err(errno.into()),
-    }
-    match (remove_tree(above, &gone), ids) {
+fn remove_beneath(above: BorrowedFd<'_>, name: &CStr, ids: Option<&IdMap>) -> io::Result<()> {
+    match (remove_tree(above, name), ids) {
         // Users of the sandbox have ids that are not the caller's.
         (Err(Errno::ACCESS | Errno::PERM), Some(ids @ IdMap::Subordinate { .. })) => {
-            remove_as_owner(above, &gone, ids)
+            remove_as_owner(above, name, ids)
         }
         (removed, _) => Ok(removed?),
     }
@@ -339,39 +389,6 @@ fn gone_name(name: &OsStr) -> CString {
     let own = format!(".{}", std::process::id());
     let name = [GONE_PREFIX.as_bytes(), id, own.as_bytes()].concat();
     CString::new(name).unwrap_or_else(|_| CStr::to_owned(c".gone-"))
-}
-
-/// How a sandbox ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ExitRecord {
-    /// Somebody asked for it.
-    Stopped,
-    /// The guest ended, and its first process with it.
-    GuestEnded,
-    /// A signal ended its first process, and all others with it.
-    Killed { signal: i32 },
-    /// Whoever started it was gone before it could live on without.
-    Abandoned,
-    /// Its lease ran out.
-    Expired,
-}
-
-impl ExitRecord {
-    /// The note as it is kept. There is nothing in it that would need escaping.
-    fn to_json(self) -> String {
-        let at_ms =
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-        let (reason, detail) = match self {
-            Self::Stopped => ("stopped", "it was asked to end".to_owned()),
-            Self::GuestEnded => ("agent_lost", "its guest ended".to_owned()),
-            Self::Killed { signal } => {
-                ("agent_lost", format!("signal {signal} ended its first process"))
-            }
-            Self::Expired => ("expired", "its lease ran out".to_owned()),
-            Self::Abandoned => ("abandoned", "whoever started it ended too early".to_owned()),
-        };
-        format!("{{\"at_ms\":{at_ms},\"reason\":\"{reason}\",\"detail\":\"{detail}\"}}\n")
-    }
 }
 
 #[cfg(test)]
@@ -423,6 +440,26 @@ mod tests {
             remove(&session, None).unwrap();
             assert!(!session.exists());
             assert_eq!(root.exists(), !is_its);
+        }
+    }
+
+    #[test]
+    fn goes_with_what_its_maker_was_killed_over() {
+        let home = tempfile::tempdir().unwrap();
+        for says_whose in [false, true] {
+            let (session, around) = session(home.path());
+            fs::remove_dir_all(&around).unwrap();
+            let own = read_lock(&session).unwrap();
+            let unnamed = unnamed(&around, &own).unwrap();
+            fs::create_dir(&unnamed).unwrap();
+            if says_whose {
+                give_owner(&unnamed, &own).unwrap();
+            }
+            make_around(&session, &around.join("work")).unwrap();
+            assert!(around.exists() && !unnamed.exists(), "it is not made again");
+            fs::rename(&around, &unnamed).unwrap();
+            remove(&session, None).unwrap();
+            assert!(!session.exists() && !unnamed.exists());
         }
     }
 

@@ -324,5 +324,14 @@ async fn refuses_what_is_granted_for_reading_and_could_be_written(context: Conte
     let error = made.err().ok_or("it was granted")?;
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.message().contains("granted"), "{error}");
+
+    // A command of an earlier session gave it another name.
+    let file = root.join("closed/file");
+    fs::write(&file, "kept")?;
+    fs::hard_link(&file, root.join("other"))?;
+    let made = context.session_with(&manifest(&root, vec![grant(&file, None, true)?])?).await;
+    let error = made.err().ok_or("it was granted, and has another name")?;
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.message().contains("granted for reading only"), "{error}");
     Ok(())
 }
