@@ -12,6 +12,7 @@ use std::time::Duration;
 use bastide::model::Manifest;
 use bastide::{Client, CreateOptions};
 use bastide_local::LocalBackend;
+use tempfile::TempDir;
 
 use crate::chaos::random;
 use crate::harness::{Home, SOMEBODY, count, kill, pass, text, until};
@@ -45,10 +46,10 @@ fn makes_a_session_among_the_temporary_files() {
     });
 }
 
-/// A home with the temporary files of a user.
+/// A home, and the temporary files of a user beside it.
 struct Scene {
     home: Home,
-    temporary: PathBuf,
+    temporary: TempDir,
     program: PathBuf,
     user: Option<u32>,
 }
@@ -64,9 +65,8 @@ impl Scene {
     fn of(home: Home, user: Option<u32>) -> Self {
         let program = home.path().join("maker");
         fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-        let temporary = home.path().join("temporary");
-        fs::create_dir(&temporary).unwrap();
-        chown(&temporary, user, user).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        chown(temporary.path(), user, user).unwrap();
         Self { home, temporary, program, user }
     }
 
@@ -79,7 +79,7 @@ impl Scene {
         let name = "owned_roots::makes_a_session_among_the_temporary_files";
         let arguments = ["--exact", name, "--ignored", "--nocapture"];
         let mut command = self.home.wrapped(command, &arguments);
-        command.env(HOME, self.home.path()).env("TMPDIR", &self.temporary);
+        command.env(HOME, self.home.path()).env("TMPDIR", self.temporary.path());
         if is_tied {
             command.env(TIED, "1").stdin(Stdio::piped());
         }
@@ -90,13 +90,13 @@ impl Scene {
     fn make(&self) -> String {
         let made = self.maker(false).output().unwrap();
         let (said, why) = (text(&made.stdout), text(&made.stderr));
-        let id = said.lines().find_map(|line| line.strip_prefix("made ")?.split(' ').next());
+        let id = said.split_once("made ").and_then(|(_, made)| made.split(' ').next());
         id.unwrap_or_else(|| panic!("{said}{why}")).to_owned()
     }
 
     /// What lies among the temporary files.
     fn left(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.temporary).unwrap();
+        let entries = fs::read_dir(self.temporary.path()).unwrap();
         entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
     }
 }
@@ -108,7 +108,7 @@ fn leaves_none_that_no_sweep_finds_wherever_its_maker_is_killed() {
         // The home is made by then.
         let first = scene.make();
         scene.home.say(&["rm", &first]);
-        let within = scene.home.path().canonicalize().unwrap();
+        let within = std::env::temp_dir().canonicalize().unwrap();
         let counted = inject::run(&mut scene.maker(false), &within, None);
         let is_about_one = |call: &Call| call.path.to_string_lossy().contains(NAME);
         let calls = counted.calls;
@@ -135,10 +135,9 @@ fn leaves_none_that_no_sweep_finds_wherever_its_maker_is_killed() {
 #[test]
 fn leaves_none_whose_removal_was_killed() {
     for scene in Scene::all() {
-        for round in 0..count(100) {
+        for round in 0..count(40) {
             let id = scene.make();
-            let line =
-                "i=0; while [ $i -lt 300 ]; do mkdir -p $i/a; echo > $i/a/b; i=$((i+1)); done";
+            let line = "mkdir $(seq 300); for i in $(seq 300); do echo > $i/file; done";
             scene.home.say(&["exec", &id, "--", "sh", "-c", line]);
             scene.home.say(&["stop", &id]);
             let mut removal = scene.home.command(&["rm", &id]).spawn().unwrap();
@@ -198,13 +197,13 @@ fn takes_no_folder_of_somebody_else_for_one() {
     let scene = Scene::of(home, Some(SOMEBODY));
     let id = scene.make();
     scene.home.say(&["stop", &id]);
-    let root = scene.temporary.join(format!("{NAME}{id}"));
+    let root = scene.temporary.path().join(format!("{NAME}{id}"));
     fs::remove_dir_all(&root).unwrap();
     fs::create_dir(&root).unwrap();
     fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
     let resumed = scene.home.run(&["resume", &id]);
     assert_eq!(resumed.status.code(), Some(125), "{}", text(&resumed.stderr));
-    assert!(text(&resumed.stderr).contains(NAME), "{}", text(&resumed.stderr));
+    assert!(text(&resumed.stderr).contains("somebody else's"), "{}", text(&resumed.stderr));
     assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
     scene.home.say(&["rm", &id]);
     assert!(root.exists(), "it was removed with the session");

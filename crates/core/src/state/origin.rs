@@ -152,7 +152,8 @@ fn has_owned_root(folder: &Path, root: &Path) -> io::Result<bool> {
         return Ok(true);
     }
     if found.uid() != rustix::process::geteuid().as_raw() {
-        return Err(io::ErrorKind::AlreadyExists.into());
+        let message = format!("{} is somebody else's by now: move it away", root.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
     }
     fs::write(folder.join(OWNED_ROOT_FILE), owned_root_note(root, root)?)?;
     Ok(true)
