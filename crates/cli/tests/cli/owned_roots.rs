@@ -28,7 +28,6 @@ const NAME: &str = "sandbox-local-";
 /// The program that makes a session: run by the tests below, in a process of its own.
 #[test]
 #[ignore = "it is a program that other tests run"]
-#[expect(clippy::print_stdout, reason = "its caller reads what it made")]
 fn makes_a_session_among_the_temporary_files() {
     let home = std::env::var_os(HOME).unwrap();
     let is_tied = std::env::var_os(TIED).is_some();
@@ -91,7 +90,7 @@ impl Scene {
         let made = self.maker(false).output().unwrap();
         let (said, why) = (text(&made.stdout), text(&made.stderr));
         let id = said.split_once("made ").and_then(|(_, made)| made.split(' ').next());
-        id.unwrap_or_else(|| panic!("{said}{why}")).to_owned()
+        id.ok_or_else(|| format!("{said}{why}")).unwrap().to_owned()
     }
 
     /// What lies among the temporary files.

@@ -50,7 +50,7 @@ impl Folder {
         if mode.is_ok_and(|mode| !mode.contains(Mode::RWXU)) {
             // A descriptor that only names a folder cannot change it, but its link in `/proc` can. Whatever needs the
             // folder says that it has no right to.
-            drop(chmod(self.held_path(), Mode::RWXU));
+            let _ = chmod(self.held_path(), Mode::RWXU);
         }
     }
 
