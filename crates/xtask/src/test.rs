@@ -160,7 +160,13 @@ fn run_suites(
     // It takes memory, and nothing needs it from here on.
     drop((engine, cluster));
     suites.run("examples in the documentation", || {
-        run_command(&mut with_signals(cargo(&["test", "--workspace", "--doc", "--quiet"])))
+        run_command(&mut with_signals(cargo(&[
+            "test",
+            "--workspace",
+            "--doc",
+            "--quiet",
+            "--no-fail-fast",
+        ])))
     });
     suites.run("the recorded cases of the reference", || {
         run_command(&mut cargo(&["xtask", "vectors"]))

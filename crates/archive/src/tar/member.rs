@@ -52,7 +52,7 @@ impl TarKind {
 /// One member of a tar.
 ///
 /// ```
-/// use bastide_archive::tar::{TarKind, TarMember};
+/// use bastide_archive::tar::{LinkPolicy, TarKind, TarMember};
 ///
 /// let member = TarMember::new(b"../passwd", TarKind::File);
 /// let refusal = member.safe_path(LinkPolicy::Refused).unwrap_err();
