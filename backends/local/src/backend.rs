@@ -165,14 +165,6 @@ impl LocalBackend {
         })
     }
 
-    fn with_default_isolation(&self, spec: &MachineSpec) -> MachineSpec {
-        let mut spec = spec.clone();
-        if spec.isolation == Isolation::Auto {
-            spec.isolation = self.isolation;
-        }
-        spec
-    }
-
     /// A machine on record with its session's folder in this home; `None` for the machine if it is that of
     /// another home, from which the folder was copied.
     pub(crate) fn own(&self, machine: &Machine) -> Result<(PathBuf, Option<State>)> {
@@ -237,15 +229,11 @@ impl Backend for LocalBackend {
         vec![NAME, "unix_local"]
     }
 
-    async fn begin_boot(&self, spec: &MachineSpec) {
-        let spec = self.with_default_isolation(spec);
-        let spares = self.spares.as_ref();
-        let wardens = boot::Wardens { guest: &self.guest, spares, egress: None };
-        boot::begin(wardens, &self.home, &spec).await;
-    }
-
     async fn boot(&self, folder: &SessionFolder, spec: &MachineSpec) -> Result<Booted> {
-        let spec = self.with_default_isolation(spec);
+        let mut spec = spec.clone();
+        if spec.isolation == Isolation::Auto {
+            spec.isolation = self.isolation;
+        }
         let egress = self.egress_setup(folder.id(), &spec).await?;
         let wardens = boot::Wardens {
             guest: &self.guest,

@@ -24,11 +24,10 @@ use bastide_proto::warden::{END_FILE, RELEASE};
 
 use crate::backend::{NAME, State};
 use crate::egress::EgressSetup;
-use crate::plan::{self, Plan, PlanInput};
+use crate::plan::{Plan, PlanInput};
 use crate::receipt::receipt;
 use crate::refusal::because;
 use crate::spares::{SpareWarden, Spares};
-use crate::user::Identity;
 use crate::warden::Warden;
 use crate::{host, ladder, layout, side_channel};
 
@@ -78,24 +77,6 @@ impl Drop for Executed {
             warden.reap_in_background();
         }
     }
-}
-
-/// Has the base of a program's first sandbox built while the folder of its session and the record of it are made. It
-/// needs neither, where the session works in storage of its own alone.
-pub(crate) async fn begin(wardens: Wardens<'_>, home: &Path, spec: &MachineSpec) {
-    let Some(spares) = wardens.spares else { return };
-    let has_namespaces =
-        matches!(spec.isolation, Isolation::Auto | Isolation::Exactly(Rung::Namespaces));
-    let is_alone = spec.host_workspace.is_none() && spec.grants.is_empty();
-    let is_plain = matches!(spec.network, NetworkAccess::None | NetworkAccess::Host);
-    if !has_namespaces || !is_alone || !is_plain || !spares.is_first() {
-        return;
-    }
-    // Whatever is wrong is told when the session is made.
-    let Ok(who) = Identity::of_caller() else { return };
-    let toolchains = layout::toolchains(&spec.search_path);
-    let base_spec = plan::namespace_base(home, spec, &who, &toolchains, is_alone);
-    spares.build_first(wardens.guest, base_spec).await;
 }
 
 /// Brings the sandbox of a session up.

@@ -93,32 +93,6 @@ fn is_same_folder(one: &Path, other: &Path) -> bool {
     one == other || matches!(found, (Ok(one), Ok(other)) if is_same_file(&one, &other))
 }
 
-/// The base of a sandbox with namespaces. `is_alone` says that its workspace is all of the caller's that is inside.
-pub(crate) fn namespace_base(
-    home: &Path,
-    spec: &MachineSpec,
-    who: &Identity,
-    toolchains: &Toolchains,
-    is_alone: bool,
-) -> BaseSpec {
-    let inside = layout::RootSpec {
-        root: spec.root.as_str(),
-        who,
-        network: spec.network,
-        scratch: spec.limits.disk,
-    };
-    BaseSpec {
-        rung: BootRung::Namespaces,
-        own_network: spec.network != NetworkAccess::Host,
-        has_egress: spec.egress.is_some(),
-        // Nothing in it is ever shown to a session.
-        mount_dir: home.join(GUESTS),
-        ids: who.ids.clone(),
-        steps: layout::base_steps(&inside, toolchains),
-        is_common: is_alone && inside.has_plain_root(),
-    }
-}
-
 impl Plan {
     pub(crate) fn new(input: &PlanInput<'_>, rung: Rung) -> Result<Self> {
         let failed = |error: io::Error| {
@@ -247,23 +221,31 @@ impl Plan {
     /// What a warden is told first: the base of the sandbox, whichever session it is for.
     pub(crate) fn base_spec(&self, input: &PlanInput<'_>) -> BaseSpec {
         let spec = input.spec;
-        let rung = match self.rung {
-            Rung::Landlock => BootRung::Landlock(self.host_walls(input)),
-            Rung::Unconfined => BootRung::Unconfined,
+        let (rung, steps, is_common) = match self.rung {
+            Rung::Landlock => (BootRung::Landlock(self.host_walls(input)), Vec::new(), false),
+            Rung::Unconfined => (BootRung::Unconfined, Vec::new(), false),
             _ => {
+                let inside = layout::RootSpec {
+                    root: self.root.as_str(),
+                    who: &self.who,
+                    network: spec.network,
+                    scratch: spec.limits.disk,
+                };
+                let steps = layout::base_steps(&inside, input.toolchains);
                 // The workspace, and nothing else of the caller's.
-                let is_alone = self.files.len() == 1;
-                return namespace_base(input.home, spec, &self.who, input.toolchains, is_alone);
+                let is_common = self.files.len() == 1 && inside.has_plain_root();
+                (BootRung::Namespaces, steps, is_common)
             }
         };
         BaseSpec {
+            own_network: rung == BootRung::Namespaces && spec.network != NetworkAccess::Host,
+            has_egress: rung == BootRung::Namespaces && spec.egress.is_some(),
             rung,
-            own_network: false,
-            has_egress: false,
+            // Nothing in it is ever shown to a session.
             mount_dir: input.home.join(GUESTS),
             ids: self.who.ids.clone(),
-            steps: Vec::new(),
-            is_common: false,
+            steps,
+            is_common,
         }
     }
 

@@ -107,8 +107,6 @@ struct SpareState {
     zygote: Option<Arc<Zygote>>,
     /// Whether it is opened for the first session, too.
     is_early: bool,
-    /// Whether a base was built for the first session while that was put on record.
-    had_first: bool,
 }
 
 impl Spares {
@@ -127,42 +125,6 @@ impl Spares {
     pub(crate) fn has_warden(&self) -> bool {
         let state = self.state();
         state.spare.is_some() || state.zygote.is_some() || state.is_early
-    }
-
-    /// Whether the next session is the first of its program, and nothing was built for it yet. Says so once.
-    pub(crate) fn is_first(&self) -> bool {
-        let mut state = self.state();
-        let had_first = std::mem::replace(&mut state.had_first, true);
-        !had_first && !state.had_session && state.spare.is_none()
-    }
-
-    /// Builds a base for the first session.
-    pub(crate) async fn build_first(self: &Arc<Self>, guest: &GuestBinary, base_spec: BaseSpec) {
-        let built = SpareWarden::start(guest, None, None, base_spec).await;
-        let unfit = {
-            let mut state = self.state();
-            // Whatever is wrong, the session is told of when it tries the same.
-            let Ok(built) = built else { return };
-            state.count += 1;
-            state.spare.replace(built)
-        };
-        let (spares, number) = (Arc::downgrade(self), self.state().count);
-        tokio::spawn(async move {
-            if let Some(unfit) = unfit {
-                unfit.end().await;
-            }
-            Self::end_unused(&spares, number).await;
-        });
-    }
-
-    /// Ends a base that nobody asks for.
-    async fn end_unused(spares: &Weak<Self>, number: u64) {
-        tokio::time::sleep(KEPT).await;
-        // A later one has its own time.
-        let unused = spares.upgrade().and_then(|spares| spares.take_nth(number));
-        if let Some(unused) = unused {
-            unused.end().await;
-        }
     }
 
     fn take_nth(&self, number: u64) -> Option<SpareWarden> {
@@ -209,7 +171,12 @@ impl Spares {
         tokio::spawn(async move {
             tokio::time::sleep(LATER).await;
             let Some(number) = Self::build_spare(&spares, &guest, base_spec).await else { return };
-            Self::end_unused(&spares, number).await;
+            tokio::time::sleep(KEPT).await;
+            // A later one has its own time.
+            let unused = spares.upgrade().and_then(|spares| spares.take_nth(number));
+            if let Some(unused) = unused {
+                unused.end().await;
+            }
         });
     }
 

@@ -54,13 +54,6 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// The folder that holds the sessions of this backend.
     fn home(&self) -> &Path;
 
-    /// Told that a new machine like this is booted next: what takes time and needs no session may begin, while the
-    /// session is put on record. Nothing of it outlives this process, and what goes wrong is told by
-    /// [`boot`](Self::boot).
-    async fn begin_boot(&self, spec: &MachineSpec) {
-        let _ = spec;
-    }
-
     /// Boots the machine of a session: creates it, or starts it again. When this returns, either
     /// the machine runs or nothing of it is left running. Files that the machine keeps on the host
     /// go into the session's folder.

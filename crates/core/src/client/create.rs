@@ -175,7 +175,6 @@ impl Client {
     ) -> Result<Session> {
         let limits = &mut record.spec.limits;
         let admitted = admission::admit(&self.state, limits, wait).await?;
-        self.backend.begin_boot(&record.spec).await;
         let folder = self.state.reserve(&record).await?;
         drop(admitted);
         let id = record.id.clone();
