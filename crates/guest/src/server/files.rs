@@ -35,6 +35,7 @@ use super::side_channel::SideChannel;
 pub(super) use folder::some_entries;
 pub(super) use remove::{Removal, RemoveProgress};
 pub(super) use staged::{Finish, Staged, random_name, timestamps};
+pub(super) use watch::FOLDER_CHANGES;
 
 /// Answers a request about files.
 pub(super) async fn run(

@@ -19,6 +19,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::Guest;
 use super::beneath::held_path;
 use super::call::{Outbox, Refusal};
+use super::files::FOLDER_CHANGES;
 
 /// How many folders are watched at most: with more, looking through the tree again is not much more work.
 const MAX_FOLDERS: usize = 1024;
@@ -27,17 +28,8 @@ const MAX_FOLDERS: usize = 1024;
 /// between two commands does not mind a look.
 const WATCHED: Duration = Duration::from_secs(30);
 
-/// Whatever happens in a folder but reading.
-const CHANGES: WatchFlags = WatchFlags::CREATE
-    .union(WatchFlags::CLOSE_WRITE)
-    .union(WatchFlags::MODIFY)
-    .union(WatchFlags::ATTRIB)
-    .union(WatchFlags::DELETE)
-    .union(WatchFlags::DELETE_SELF)
-    .union(WatchFlags::MOVED_FROM)
-    .union(WatchFlags::MOVED_TO)
-    .union(WatchFlags::MOVE_SELF)
-    .union(WatchFlags::ONLYDIR);
+/// Of folders only.
+const CHANGES: WatchFlags = FOLDER_CHANGES.union(WatchFlags::ONLYDIR);
 
 /// What is known of the last tree that was looked through.
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bastide_proto::files::{BATCH_BYTES, Change, ChangedPath};
 use bastide_proto::{Fault, UnresolvedPath};
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use tokio::io::Interest;
 
@@ -23,6 +23,17 @@ use crate::server::call::{Inbox, Outbox, Refusal};
 use crate::sys::async_fd;
 
 pub(super) use tree::Tree;
+
+/// Whatever happens in a folder but reading.
+pub(in crate::server) const FOLDER_CHANGES: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::CLOSE_WRITE)
+    .union(WatchFlags::MODIFY)
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVED_FROM)
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::MOVE_SELF);
 
 /// How many changes are told at a time.
 const AT_ONCE: usize = 256;

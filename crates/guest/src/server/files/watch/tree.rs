@@ -11,7 +11,7 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use serde_bytes::ByteBuf;
 
-use super::Event;
+use super::{Event, FOLDER_CHANGES};
 use crate::server::beneath::{
     FileIdentity, PathError, Roots, TrailingSymlink, held_path, names as names_in, stat_at,
     stat_held,
@@ -27,16 +27,8 @@ const MAX_CHANGES: usize = 16_384;
 /// The longest path that is reported.
 const MAX_PATH: usize = 16 * 1024;
 
-const WANTED: WatchFlags = WatchFlags::CREATE
-    .union(WatchFlags::CLOSE_WRITE)
-    .union(WatchFlags::MODIFY)
-    .union(WatchFlags::ATTRIB)
-    .union(WatchFlags::DELETE)
-    .union(WatchFlags::DELETE_SELF)
-    .union(WatchFlags::MOVED_FROM)
-    .union(WatchFlags::MOVED_TO)
-    .union(WatchFlags::MOVE_SELF)
-    .union(WatchFlags::EXCL_UNLINK);
+/// Nothing is told of a file that has no name any more.
+const WANTED: WatchFlags = FOLDER_CHANGES.union(WatchFlags::EXCL_UNLINK);
 
 /// A folder that is watched, with the folders below it.
 #[derive(Debug)]
